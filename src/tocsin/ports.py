@@ -30,6 +30,7 @@ import msgspec
 BATCH_MAX = 1_000  # records in one append: JetStream's own bound on an atomic batch
 READ_MAX = 1_000  # records in one read
 READ_MAX_BYTES = 16 << 20  # of their payloads, but for the last one
+KEYS_MAX = 256  # in one read of many keys; a server shows the last messages of 1 024 subjects
 PAYLOAD_MAX_BYTES = 1 << 20  # one record's payload: the server's default max_payload
 # What a record takes beside the packet that it is made of: the server's headers (4 KiB, which count against
 # max_payload), a topic that came as an alias, the names of client, broker and cluster, what is said of the stream, and
@@ -192,6 +193,13 @@ class Table(Protocol):
 
     async def get(self, key: str, *, fresh: bool = False) -> Cell | None:
         """The key's value; with ``fresh``, no write that was acknowledged before is missing from it."""
+        ...
+
+    async def get_many(self, keys: Sequence[str], *, fresh: bool = False) -> dict[str, Cell]:
+        """The values of those of these keys that are there, in as few requests as can be; at most KEYS_MAX keys.
+
+        Without ``fresh`` a replica that is a little behind may answer, where ``get`` asks the leader.
+        """
         ...
 
     async def put(self, key: str, value: bytes, *, ttl_s: float | None = None) -> int:

@@ -19,6 +19,7 @@ from tocsin.broker.delivery.session_lifecycle import Departures
 from tocsin.broker.door.clients import Clients
 from tocsin.broker.forwarding.exchange import Exchange
 from tocsin.broker.survival import provisional
+from tocsin.broker.survival.moving_out import Removal
 from tocsin.broker.survival.replication import Replicating
 from tocsin.coordinator.standbys import StandbyDesk
 from tocsin.core.cells import CellWriter
@@ -49,6 +50,7 @@ from tocsin.sim.scenario import find
 from tocsin.sim.scenarios import survival
 from tocsin.sim.scenarios.survival.looking import PLACE_TAKEN, STANDS_IN
 from tocsin.sim.world import World
+from tocsin.wire.control import Moves
 from tocsin.wire.replication import Applied, Delta, Positions, Update
 
 ACKNOWLEDGED = "what is acknowledged is in the log"
@@ -63,6 +65,8 @@ ONCE = "behind the client's filter nothing comes twice"
 STANDBY_ROUTES = "standby routes carry nothing until somebody covers"
 HOME = "in the end everybody is at home, and nobody stands in for anybody"
 BOUNDED = "what a broker holds is bounded"
+EMPTY = "a broker that is being emptied has no clients in the end"
+LAST = "sessions last"
 BEST = "of the standbys that answer the best takes the place"
 LAST = "sessions last"
 OUSTED = "no client is thrown out for a connection of its own"
@@ -74,6 +78,10 @@ def test_some_seeds_break_nothing() -> None:
 
 def test_some_seeds_with_several_standbys_break_nothing() -> None:
     assert [outcome for outcome in run_many("survival-standbys", 0, 3) if outcome.broken] == []
+
+
+def test_some_seeds_with_drains_break_nothing() -> None:
+    assert [outcome for outcome in run_many("survival-drain", 0, 3) if outcome.broken] == []
 
 
 @pytest.mark.slow
@@ -324,16 +332,16 @@ def believes_copies_at_qos_2(patch: pytest.MonkeyPatch) -> None:
 
 def never_ends_a_connection(patch: pytest.MonkeyPatch) -> None:
     """What a connection leaves to be stored is never done with."""
-    end = Departures._end
+    ended = Departures._ended
 
-    async def endless(
-        self: Departures, client: str, delivery: DurableDelivery, expiry_s: int, settled: bool
+    def endless(
+        self: Departures, client: str, delivery: DurableDelivery, expiry_s: int, stored: bool
     ) -> None:
-        await end(self, client, delivery, expiry_s, settled)
+        ended(self, client, delivery, expiry_s, stored)
         for _ in range(20):
-            self._tasks.spawn(_for_ever())
+            asyncio.get_running_loop().create_task(_for_ever())
 
-    patch.setattr(Departures, "_end", endless)
+    patch.setattr(Departures, "_ended", endless)
 
 
 async def _for_ever() -> None:
@@ -413,6 +421,26 @@ def forgets_provisional_sessions(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(provisional, "settle", forgetful)
 
 
+def forgets_the_absent(patch: pytest.MonkeyPatch) -> None:
+    """A broker that is being emptied forgets the sessions of its clients that are away, so that nothing is left."""
+    told = Removal.told
+
+    def forgetting(self: Removal, moves: Moves | None) -> None:
+        told(self, moves)
+        durable = self._listener.durable
+        absent = [each for each in durable.replication.client_state._away if self.drains]
+        if absent:
+            owners = dict.fromkeys(absent, "")
+            self._gone = asyncio.ensure_future(durable.entrance._sessions.discard(owners))  # type: ignore[attr-defined]
+
+    patch.setattr(Removal, "told", forgetting)
+
+
+def lets_everybody_in(patch: pytest.MonkeyPatch) -> None:
+    """A broker that is being emptied takes new clients, and moves nobody."""
+    patch.setattr(Removal, "told", lambda self, moves: None)
+
+
 PLANTED: dict[str, Planted] = {
     "acknowledged before it is durable": Planted(acknowledges_early, ACKNOWLEDGED),
     "epoch unchecked": Planted(checks_no_epoch, OWNER, ZOMBIE),
@@ -428,6 +456,10 @@ PLANTED: dict[str, Planted] = {
     "copies count at QoS 2": Planted(believes_copies_at_qos_2, MESSAGES, None, seeds=12),
     "endings are never forgotten": Planted(never_ends_a_connection, BOUNDED, STORMS),
     "standbys are not asked": Planted(asks_no_standby, BEST, LOST_LATER, scenario="survival-standbys"),
+    "a drain forgets clients that are away": Planted(
+        forgets_the_absent, LAST, seeds=6, scenario="survival-drain", also=MESSAGES
+    ),
+    "a drain moves nobody": Planted(lets_everybody_in, EMPTY, scenario="survival-drain"),
     "a lost client is served on": Planted(goes_on_regardless, LETS_GO, AWAY),
     "messages do not wait for others": Planted(waits_for_nobody, ASKED),
     "clocks of other brokers do not count": Planted(heeds_no_other_clock, ASKED, AHEAD),

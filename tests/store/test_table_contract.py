@@ -9,7 +9,7 @@ from contextlib import aclosing
 import pytest
 
 from tocsin.errors import Conflict, Refused, StoreFull, StoreUnavailable
-from tocsin.ports import PAYLOAD_MAX_BYTES, Cell, Change, Store, Table, TableSpec
+from tocsin.ports import KEYS_MAX, PAYLOAD_MAX_BYTES, Cell, Change, Store, Table, TableSpec
 from tocsin.store.rules import KEY_MAX_BYTES
 
 Opener = Callable[[], Awaitable[Store]]
@@ -37,6 +37,18 @@ async def test_a_key_has_the_value_that_was_put_last(table: Table) -> None:
     assert await table.put("a", b"1") == 1
     assert await table.put("a", b"2") == 2
     assert await table.get("a") == Cell("a", b"2", 2)
+
+
+async def test_many_keys_are_read_at_once_without_those_that_are_gone(table: Table) -> None:
+    for key in ("a", "b", "c"):
+        await table.put(key, key.encode())
+    await table.delete("b")
+    for fresh in (False, True):
+        found = await table.get_many(("a", "b", "c", "d"), fresh=fresh)
+        assert found == {"a": Cell("a", b"a", 1), "c": Cell("c", b"c", 3)}
+    assert await table.get_many(("d",)) == {} == await table.get_many(())
+    with pytest.raises(Refused, match="at most 256"):
+        await table.get_many([f"k{number}" for number in range(KEYS_MAX + 1)])
 
 
 async def test_revisions_grow_across_keys(table: Table) -> None:

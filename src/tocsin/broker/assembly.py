@@ -32,6 +32,7 @@ from tocsin.core.coordination.participant.signals import (
     Adopted,
     AwaitDispatch,
     BackupsKnown,
+    ClientsToMove,
     Deposed,
     DestinationsChanged,
     Dispatched,
@@ -235,7 +236,14 @@ class Broker:
         scoring = settings.scoring
         weighing = Weighing(settings.recovery.capacity, scoring.standby_weights(), scoring.bandwidth_need)
         delays = self.parts.exchange.peers.delays.all
-        summaries = Summaries(self.parts.held, weighing, self._fitness, self.parts.probes, delays)
+        summaries = Summaries(
+            self.parts.held,
+            weighing,
+            self._fitness,
+            self.parts.probes,
+            delays,
+            drains=lambda: self.parts.removal.drains,
+        )
         serving = self._store.bus.serve(subject(settings.network, self._own.id), summaries.answer)
         async with serving:
             await self._run(listening)
@@ -283,10 +291,8 @@ class Broker:
         await asyncio.sleep(GRACE_S if clients else 0)
 
     def _weigh(self) -> None:
-        most = self._host.settings.limits.connections_max
-        self._driver.post(
-            Loaded(load=self.parts.listener.clients * 1_000 // most, cause=f"{self._own.id}:load")
-        )
+        most, clients = self._host.settings.limits.connections_max, self.parts.listener.clients
+        self._driver.post(Loaded(load=clients * 1_000 // most, clients=clients, cause=f"{self._own.id}:load"))
         self._look_at_links()
 
     def _look_at_links(self, *, asked: bool = False) -> None:
@@ -316,6 +322,8 @@ class Broker:
         facts: dict[str, Any] = {"clients": self.parts.listener.clients, **self.parts.statistics()}
         if self._spare:
             facts["stands_for"] = self._own.id
+        if self.parts.removal.drains:
+            facts["drains"] = True
         return facts
 
     # ── what the parts ask of each other ────────────────────────────────────────────────────────────────────
@@ -357,6 +365,8 @@ class Broker:
                 self.parts.exchange.peers.measure(lambda: self._look_at_links(asked=True))
             case DestinationsChanged():
                 self.parts.listener.tell_visitors()
+            case ClientsToMove(moves=moves):
+                self.parts.removal.told(moves)
             case SendHome(client=client, server_reference=reference):
                 self.parts.clients.send_home(client, reference)
             case _:

@@ -57,6 +57,7 @@ from tocsin.broker.survival.cluster_gossip import ClusterGossip
 from tocsin.broker.survival.covering import Covers
 from tocsin.broker.survival.isolation import Isolation
 from tocsin.broker.survival.losses import Losses
+from tocsin.broker.survival.moving_out import Removal
 from tocsin.broker.survival.orphans import Orphans
 from tocsin.broker.survival.provisional import Provisional
 from tocsin.broker.survival.replication import Replicating
@@ -262,7 +263,7 @@ class Parts:
             broker=self._broker,
             clock=self._clock,
             clients=self.clients,
-            ended=self.endings.ended,
+            ended=self.endings.all_ended,
             spawn=self.tasks.spawn,
             failed=self._ending.fail,
         )
@@ -388,7 +389,6 @@ class Parts:
             self.wills,
             self.provisional,
             self.replication,
-            self.tasks,
         )
         self.durable = Durable(
             message_log=self.message_log,
@@ -421,6 +421,7 @@ class Parts:
             destinations=ports.destinations,
             redirects=ports.redirects(self.isolation),
         )
+        self.removal = Removal(self._broker, self.listener)
         self.link_door = LinkDoor(ports.security, limits, self.exchange, self.gossip.hear)
         self.probes = Probes(ports.own, ports.security)
 
@@ -480,6 +481,7 @@ class Parts:
         """Let everything that ended be stored."""
         self.covers.close()
         self.arrivals.forget()
+        await self.endings.drain(deadline_s)
         await self.tasks.drain(deadline_s)
         await self.groups.drain(deadline_s)
 

@@ -40,6 +40,7 @@ VERBS: dict[str, tuple[str, str] | str] = {
     "feed": ("tocsin.cli.feed", "app"),
     "retained": ("tocsin.cli.retained", "app"),
     "sessions": ("tocsin.cli.sessions", "app"),
+    "drain": ("tocsin.cli.drain", "drain"),
     "explain": ("tocsin.cli.explain", "app"),
     "backup": ("tocsin.cli.backup", "app"),
     "doctor": ("tocsin.cli.doctor", "doctor"),

@@ -4,6 +4,7 @@
 Nothing here reads files, the environment or a clock: the command line hands in what it read.
 """
 
+from tocsin.config.balance import Balance
 from tocsin.config.broker import DEFAULT_BROKERS, LISTENERS, Broker, Role
 from tocsin.config.budgets import Budgets
 from tocsin.config.catalogue import PREFIX, SECRET_KEYS, SETTINGS, Setting, value_of
@@ -37,6 +38,7 @@ __all__ = [
     "SECRET_KEYS",
     "SETTINGS",
     "Access",
+    "Balance",
     "Broker",
     "Budgets",
     "Chaos",

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from tocsin.config.balance import Balance
 from tocsin.config.broker import DEFAULT_BROKERS, Broker
 from tocsin.config.budgets import Budgets
 from tocsin.config.chaos import Chaos
@@ -484,6 +485,7 @@ class Settings(Section, frozen=True, kw_only=True):
     membership: Membership = Membership()
     recovery: Recovery = Recovery()
     scoring: Scoring = Scoring()
+    balance: Balance = Balance()
     coordinator: Coordinator = Coordinator()
     replication: Replication = Replication()
     pipeline: Pipeline = Pipeline()

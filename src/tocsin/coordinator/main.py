@@ -14,6 +14,7 @@ from tocsin.coordinator.standbys import StandbyDesk
 from tocsin.coordinator.status import describe, free_standbys, tell
 from tocsin.core.coordination.coordinator import Coordinator, CoordinatorState, Resigning
 from tocsin.core.coordination.leader.backup_planning import WantPlan
+from tocsin.core.coordination.leader.balancing import BalanceRules
 from tocsin.core.coordination.leader.promotions import Chosen, WantScores
 from tocsin.core.coordination.names import Options, StoreNames
 from tocsin.core.machine import Effect
@@ -123,6 +124,12 @@ def options(settings: Settings) -> Options:
         phi=settings.membership.threshold,
         lease_us=chosen.lease_s * 1_000_000,
         promote_after_us=settings.recovery.promote_after_ms * 1_000,
+        balance=BalanceRules(
+            settings.balance.mode == "on",
+            settings.balance.rate,
+            settings.balance.threshold_percent * 10,
+            settings.balance.grace_s * 1_000_000,
+        ),
         snapshot_every=chosen.snapshot_every,
         snapshot_every_bytes=chosen.snapshot_every_bytes,
         wait_bytes=4 * chosen.snapshot_every_bytes,

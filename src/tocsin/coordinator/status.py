@@ -47,6 +47,14 @@ class Gone(msgspec.Struct, frozen=True):
     by: str | None  # the broker that stands in for it; None: nobody could
 
 
+class Draining(msgspec.Struct, frozen=True):
+    """A broker that is being emptied."""
+
+    broker: str
+    clients: int  # that are still connected to it
+    here: bool = True  # the leader hears it
+
+
 class Status(msgspec.Struct, frozen=True):
     """One coordinator."""
 
@@ -66,6 +74,7 @@ class Status(msgspec.Struct, frozen=True):
     level: int = 0  # of the protocol, that the network works at
     problem: str = ""  # why it cannot follow the network
     standbys: tuple[str, ...] = ()  # that are free
+    draining: tuple[Draining, ...] = ()  # brokers that are being emptied, as the leader knows
     promoted: dict[str, str] = {}  # standby → the broker whose place it has, or is about to have
 
 
@@ -93,8 +102,16 @@ def describe(machine: Coordinator, host: str, pid: int) -> Status:
             Gone(broker, place.info.cluster, place.by) for broker, place in state.survival.places.items()
         ),
         standbys=free_standbys(state),
+        draining=_draining(machine),
         promoted=_promoted(state),
     )
+
+
+def _draining(machine: Coordinator) -> tuple[Draining, ...]:
+    if machine.leader is None:
+        return ()
+    found = machine.leader.attention.balance.emptying(machine.replica.members)
+    return tuple(Draining(each.broker, each.clients, each.here) for each in found)
 
 
 def free_standbys(state: State) -> tuple[str, ...]:

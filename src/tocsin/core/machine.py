@@ -269,4 +269,8 @@ class TableMachine:
         handler = self.table.get((self.state, kind)) or self.table.get(("*", kind))
         if handler is None:
             raise IllegalEvent(type(self).__name__, self.state, kind.__name__)
-        return stamp(handler(self, event, now_us), event.cause)
+        effects, cause = handler(self, event, now_us), event.cause
+        for effect in effects:  # ``stamp``, without the call
+            if not effect.cause:
+                force_setattr(effect, "cause", cause)
+        return effects

@@ -11,7 +11,7 @@ compare-and-set may be refused because the first attempt did happen: then the ke
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -61,6 +61,15 @@ class JetStreamTable:
         rules.check_key(operation, key)
         found = await self._newest(operation, self._prefix + key, fresh=fresh)
         return None if found is None or _is_marker(found) else self._cell(found)
+
+    async def get_many(self, keys: Sequence[str], *, fresh: bool = False) -> dict[str, Cell]:
+        operation = f"get many from table {self._spec.name!r}"
+        rules.check_many(operation, keys)
+        subjects = [self._prefix + key for key in keys]
+        marks = self._prefix + MARK if fresh else None
+        found = await self._stream.last_for_many(operation, subjects, marks)
+        cells = (self._cell(each) for each in found if not _is_marker(each))
+        return {cell.key: cell for cell in cells}
 
     async def put(self, key: str, value: bytes, *, ttl_s: float | None = None) -> int:
         operation = f"put {key!r} in table {self._spec.name!r}"

@@ -182,6 +182,11 @@ class MemoryTable:
     async def get(self, key: str, *, fresh: bool = False) -> Cell | None:
         return self._cell.state.get(key, self._store.now_us("get"))
 
+    async def get_many(self, keys: Sequence[str], *, fresh: bool = False) -> dict[str, Cell]:
+        rules.check_many("get many", keys)
+        found = [await self.get(key, fresh=fresh) for key in keys]
+        return {cell.key: cell for cell in found if cell is not None}
+
     async def put(self, key: str, value: bytes, *, ttl_s: float | None = None) -> int:
         ttl_us = _microseconds(f"put {key!r}", ttl_s)
         revision = self._cell.state.put(key, value, self._store.now_us("put"), ttl_us)

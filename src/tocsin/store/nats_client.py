@@ -65,6 +65,8 @@ class NatsClient(asyncio.Protocol):
         self._lost = lost
         self._parser = Parser(MESSAGE_MAX_BYTES)
         self._transport: asyncio.Transport | None = None
+        self._outgoing: list[bytes] = []  # of this turn of the loop: one write, one record of TLS
+        self._outgoing_bytes = 0
         self._pings = 0  # that were not answered
         self._ticking: asyncio.TimerHandle | None = None
         self._info: asyncio.Future[Info] = asyncio.get_running_loop().create_future()
@@ -194,11 +196,21 @@ class NatsClient(asyncio.Protocol):
     @property
     def waiting_bytes(self) -> int:
         """The bytes that the socket has not taken yet."""
-        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return self._outgoing_bytes + (
+            0 if self._transport is None else self._transport.get_write_buffer_size()
+        )
 
     def send(self, data: bytes) -> None:
-        """Write commands in one piece."""
-        self._write(data)
+        """Write commands in one piece, with the others of this turn of the loop."""
+        if not self._outgoing:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._outgoing.append(data)
+        self._outgoing_bytes += len(data)
+
+    def _flush(self) -> None:
+        outgoing, self._outgoing, self._outgoing_bytes = self._outgoing, [], 0
+        if outgoing:
+            self._write(outgoing[0] if len(outgoing) == 1 else b"".join(outgoing))
 
     def fail(self, problem: str) -> None:
         """End the connection because of this."""
@@ -213,6 +225,7 @@ class NatsClient(asyncio.Protocol):
         self._end("closed")
         if self._transport is None:
             return
+        self._flush()
         self._transport.close()
         try:
             async with asyncio.timeout(CLOSE_S):

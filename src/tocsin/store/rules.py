@@ -14,6 +14,7 @@ from typing import Final
 from tocsin.errors import Refused
 from tocsin.ports import (
     BATCH_MAX,
+    KEYS_MAX,
     PAYLOAD_MAX_BYTES,
     READ_MAX,
     SUBJECT_MAX_BYTES,
@@ -207,6 +208,13 @@ def check_key(operation: str, key: str) -> None:
             f"the key {key!r:.80} is not dot-separated tokens of A–Z a–z 0–9 _ - / = "
             f"(at most {KEY_MAX_BYTES} bytes)",
         )
+
+
+def check_many(operation: str, keys: Sequence[str]) -> None:
+    if len(keys) > KEYS_MAX:
+        raise Refused(operation, f"{len(keys)} keys are read at once; at most {KEYS_MAX} may be")
+    for key in keys:
+        check_key(operation, key)
 
 
 def check_prefix(operation: str, prefix: str) -> None:

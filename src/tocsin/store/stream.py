@@ -233,6 +233,36 @@ class Stream:
 
         return (await self._read(operation, attempt))[0]
 
+    async def last_for_many(
+        self, operation: str, subjects: Sequence[str], marks: str | None = None
+    ) -> list[Stored]:
+        """The newest message of each of these subjects that has one, by one request. ``marks``: the subject of a mark,
+        if no message that was acknowledged before may be missing; without it a replica that is behind may answer."""
+        if not subjects:
+            return []
+        mark = None if marks is None or self.replicas == 1 else _Mark(self, operation, marks)
+        asked = [*subjects, marks] if mark is not None else list(subjects)
+        request = {"multi_last": asked, "max_bytes": PAGE_MAX_BYTES}
+
+        async def attempt(timeout_s: float) -> list[Stored]:
+            position = 0 if mark is None else await mark.position()
+            with self._mailbox() as box:
+                await self._send(self._get_frame(request, box))
+                found, _ = await _take_page(box, timeout_s)
+            seen = max((each.position for each in found if each.subject == marks), default=0)
+            if seen < position:
+                raise Passing(operation, BEHIND)
+            return found
+
+        found = await self._read(operation, attempt)
+        if found and int(
+            found[-1].headers.get("Nats-Num-Pending", "0")
+        ):  # the page was full: ask for the rest
+            known = {each.subject for each in found}
+            rest = [each for each in subjects if each not in known]
+            found += await self.last_for_many(operation, rest, marks)
+        return [each for each in found if each.subject != marks]
+
     async def fresh_slice(self, operation: str, pattern: str, start: int, limit: int, marks: str) -> Slice:
         """As ``slice``; only a server that has a mark may say that nothing follows. ``marks``: its subject."""
         found = await self.slice(operation, pattern, start, limit)

@@ -44,6 +44,7 @@ class Beat(ControlMessage, frozen=True, gc=False, tag="B"):
     number: Number = 0  # counts the beats of a process, so that what is lost is noticed; 0: not counted
     interval_ms: Number = 0  # after which the next one comes
     refuges: Number = 0  # the checksum of the refuges that it knows
+    clients: Number = 0  # that are connected to it
 
 
 class Submit(ControlMessage, frozen=True, gc=False):
@@ -88,6 +89,16 @@ class Measure(ControlMessage, frozen=True, gc=False):
     incarnation: int
 
 
+class Moves(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a leader asks of a broker's clients, with each answer to a beat for as long as it holds."""
+
+    drain: bool  # the broker is being emptied: it takes no new clients
+    count: Number  # so many clients may be moved now
+    # Where they go, best first; none: there is no room anywhere.
+    to: Annotated[tuple[BrokerInfo, ...], Meta(max_length=REFUGES_MAX)] = ()
+    others: bool = False  # also clients that are not known to follow a redirect
+
+
 class Pulse(ControlMessage, frozen=True, gc=False, tag="P"):
     """Leader → broker, for a beat: I lead, this is your last notice, these brokers have room for your clients, and
     these of the homes that you asked about are there."""
@@ -101,6 +112,7 @@ class Pulse(ControlMessage, frozen=True, gc=False, tag="P"):
     homes: Annotated[tuple[tuple[Home, BrokerInfo], ...], Meta(max_length=HOMES_MAX)] | None = None
     heard: Number = 0  # the number of the beat that this answers; 0: it answers none
     level: Number = 0  # that the network works at
+    moves: Moves | None = None  # None: nobody is to be moved
 
 
 class Unknown(ControlMessage, frozen=True, gc=False):

@@ -17,8 +17,8 @@ GREETING = ConnectPacket("me", keep_alive=10)
 ELSEWHERE = ConnAckPacket(reason_code=ConnAckReasonCode.USE_ANOTHER_SERVER, server_reference="other:1884")
 
 
-def dialler_up(*, redial: bool = True, follow: bool = False) -> Dialler:
-    dialler = Dialler(GREETING, redial=redial, follow=follow)
+def dialler_up(*, redial: bool = True, follow: bool = False, home: str = "") -> Dialler:
+    dialler = Dialler(GREETING, redial=redial, follow=follow, home=home)
     dialler.handle(Started(incarnation=1), 0)
     dialler.handle(Dialled(), 0)
     dialler.handle(Heard(packet=ConnAckPacket()), 0)

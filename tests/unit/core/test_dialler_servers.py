@@ -6,6 +6,7 @@ import pytest
 from mqtt5 import (
     ConnAckPacket,
     ConnAckReasonCode,
+    ConnectPacket,
     DisconnectPacket,
     DisconnectReasonCode,
     PublishPacket,
@@ -27,6 +28,7 @@ from tests.unit.core.diallers import (
 from tocsin.core.links.dialler import REFERRALS_MAX, Dialler, DiallerTimer
 from tocsin.core.links.signals import Dial, Dialled, Heard, Lost
 from tocsin.core.machine import Started, TimerFired
+from tocsin.core.session.signals import SendPacket
 
 HOME_V = ("home.v", "1")
 
@@ -64,6 +66,19 @@ def test_a_permanent_redirect_changes_the_usual_server() -> None:
     assert dialled(dialler.handle(Heard(packet=moved), 1)).server == ("new", None)
     dialler.handle(Lost(reason="not there yet"), 2)
     assert dialled(dialler.handle(TimerFired(name=DiallerTimer.RETRY), 3)).server == ("new", None)
+
+
+def test_a_client_that_was_moved_for_good_is_at_home_there() -> None:
+    dialler = dialler_up(follow=True, home="old:1883")
+    moved = DisconnectPacket(reason_code=DisconnectReasonCode.SERVER_MOVED, server_reference="new:1883")
+    dialler.handle(Heard(packet=moved), 1)
+    (greeting,) = [each.packet for each in dialler.handle(Dialled(), 2) if isinstance(each, SendPacket)]
+    assert isinstance(greeting, ConnectPacket) and ("home", "new:1883") in greeting.user_properties
+    dialler.handle(Heard(packet=ConnAckPacket(user_properties=[HOME_V, ("broker", "north-2")])), 3)
+    dialler.handle(Lost(reason="cut"), 4)
+    assert dialled(dialler.handle(TimerFired(name=DiallerTimer.RETRY), 5)).server == ("new", 1883)
+    (greeting,) = [each.packet for each in dialler.handle(Dialled(), 6) if isinstance(each, SendPacket)]
+    assert isinstance(greeting, ConnectPacket) and ("home", "north-2") in greeting.user_properties
 
 
 def test_servers_that_send_each_other_their_clients_are_not_followed_for_ever() -> None:

@@ -58,7 +58,7 @@ from tocsin.core.session.signals import (
 from tocsin.core.session.subscribe import Refused
 from tocsin.core.shared.stored_group import Claim
 from tocsin.errors import ProtocolViolation, StoreFull, TocsinError, WireError
-from tocsin.runtime.machines.clock import now_us, token_hex
+from tocsin.runtime.machines.clock import now_us
 from tocsin.runtime.machines.shell import Shell
 from tocsin.runtime.machines.tasks import Tasks
 from tocsin.wire.codec import Decoder, PublishRun, encode
@@ -103,6 +103,7 @@ class Connection(asyncio.Protocol):
         "_transport",
         "_turns",
         "account",
+        "came_us",
         "client_id",
         "delivery",
         "epoch",
@@ -137,6 +138,7 @@ class Connection(asyncio.Protocol):
         self._later: Sequence[Item] = ()  # decoded, and waits for its turn
         self._packets = 0  # bytes of packets that the budget knows of
         self.expiry_s = 0  # how long its session outlives the connection
+        self.came_us = 0  # when the client was accepted
         self.epoch = 0  # of the connection, as the coordinator knows it
         self._publisher: ClientPublisher | None = None  # made when there is something to publish
         self._bequeaths = False  # the client came with a will
@@ -155,7 +157,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._pace.begin(self._transport)
         self.outlet.begin(self._transport)
-        self.post(Opened(assigned_client_id=f"tocsin-{token_hex(8)}", cause=self._cause))
+        self.post(Opened(assigned_client_id=self._listener.draw_id(), cause=self._cause))
 
     def data_received(self, data: bytes) -> None:
         pace, session = self._pace, self._session
@@ -496,6 +498,7 @@ class Connection(asyncio.Protocol):
 
     def _accept(self, accepted: Accepted) -> None:
         self.client_id = accepted.client_id
+        self.came_us = now_us()
         self.version = accepted.version
         self.expiry_s = accepted.session_expiry_s
         self.outlet.bound(accepted.send_max_bytes, accepted.topic_alias_max)

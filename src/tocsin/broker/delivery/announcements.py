@@ -31,12 +31,11 @@ from tocsin.core.survival.announcements import (
 from tocsin.core.survival.arrival_times import ArrivalClock
 from tocsin.errors import TocsinError
 from tocsin.model.versions import UNREADABLE, Packed
-from tocsin.ports import PAYLOAD_MAX_BYTES, Bus, BusMessage
+from tocsin.ports import KEYS_MAX, PAYLOAD_MAX_BYTES, Bus, BusMessage
 from tocsin.runtime.machines.clock import wall_us
 from tocsin.runtime.machines.shell import Shell
 from tocsin.runtime.machines.tasks import Failed
 
-DISCARDS_MAX: Final = 64  # old sessions that are looked for at once
 MARGIN_BYTES: Final = 320  # of an arrival, beside the client id and the user: a broker has a name, too
 
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
@@ -47,8 +46,8 @@ ARRIVALS: Final = Packed("who has come to a broker", msgspec.msgpack.Decoder(lis
 class Arrivals:
     """The clients that come to one broker. ``clients`` are those who are in.
 
-    ``ended`` returns when nothing of a client's earlier connection is left to store; ``spawn`` runs what is to be
-    finished before the broker ends.
+    ``ended`` returns when nothing of earlier connections of some clients is left to store; ``spawn`` runs what is to
+    be finished before the broker ends.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class Arrivals:
         broker: str,
         clock: ArrivalClock,
         clients: ConnectedClients[Any],
-        ended: Callable[[str], Awaitable[None]],
+        ended: Callable[[Iterable[str]], Awaitable[None]],
         spawn: Spawn,
         failed: Failed,
         clock_us: Callable[[], int] = lambda: wall_us(),
@@ -77,7 +76,6 @@ class Arrivals:
         self._shell = Shell(self._machine, self._carry_out, failed)
         self._post = self._shell.post
         self._lots: dict[int, asyncio.Event] = {}  # that are being forgotten
-        self._slots = asyncio.Semaphore(DISCARDS_MAX)
         self._log = structlog.get_logger()
 
     def came(self, client: str) -> int:
@@ -157,18 +155,15 @@ class Arrivals:
             for earlier in lot.after:
                 if earlier in self._lots:
                     await self._lots[earlier].wait()
-            await asyncio.gather(*(self._discard(client, owner) for client, owner in lot.owners.items()))
+            await self._ended(lot.owners)
+            owners = list(lot.owners.items())
+            for first in range(0, len(owners), KEYS_MAX):
+                await self._sessions.discard(dict(owners[first : first + KEYS_MAX]))
+        except TocsinError as error:
+            self._log.info("old sessions may be left", clients=len(lot.owners), problem=str(error))
         finally:
             self._lots.pop(lot.number).set()
             self._post(LotForgotten(number=lot.number, cause=lot.cause))
-
-    async def _discard(self, client: str, owner: str) -> None:
-        async with self._slots:
-            try:
-                await self._ended(client)
-                await self._sessions.discard(client, owner)
-            except TocsinError as error:
-                self._log.info("an old session may be left", subscriber=client, problem=str(error))
 
 
 def _payloads(arrivals: Iterable[Arrival]) -> Iterator[bytes]:

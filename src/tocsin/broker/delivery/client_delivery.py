@@ -128,7 +128,7 @@ class DurableDelivery:
         self._level: Callable[[], None] | None = None  # to be done when the client has caught up with the log
         self._departed = False
         self.session, self.session_epoch = "", 0  # the uid of the stored one, and its epoch
-        self._gone: asyncio.Future[bool] | None = None
+        self._gone: Callable[[bool], None] | None = None  # told when nothing is left to store
 
     # ── the connection tells ────────────────────────────────────────────────────────────────────────────────
 
@@ -271,13 +271,11 @@ class DurableDelivery:
         self._machine.passed(self._message_log.tail)
         self._machine.results.passed(self._channels.results.done)
 
-    async def end(self, expiry_s: int, *, settled: bool = False) -> bool:
-        """The connection is over; whether what it leaves was stored, or cannot be. ``settled``: no will is left."""
-        self._gone = asyncio.get_running_loop().create_future()
+    def end(self, expiry_s: int, then: Callable[[bool], None], *, settled: bool = False) -> None:
+        """The connection is over; ``then`` is told, at once or later, whether what it leaves was stored, or cannot be.
+        ``settled``: no will is left."""
+        self._gone = then
         self._post(Ended(expiry_s=expiry_s, settled=settled, cause=self._cause))
-        stored = await self._gone
-        self._shell.close()
-        return stored
 
     # ── as a member of groups ───────────────────────────────────────────────────────────────────────────────
 
@@ -365,8 +363,10 @@ class DurableDelivery:
             case Usurped():
                 self._connection.post(TakenOver(cause=self._cause))
             case Gone(unstored=unstored):
-                if self._gone is not None and not self._gone.done():
-                    self._gone.set_result(not unstored)
+                self._shell.close()
+                then, self._gone = self._gone, None
+                if then is not None:
+                    then(not unstored)
             case _:
                 self._shell.carry_out(effect)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -56,7 +57,6 @@ from tocsin.core.session.signals import Accepted
 from tocsin.errors import TocsinError
 from tocsin.ports import BusMessage
 from tocsin.runtime.machines.clock import wall_us
-from tocsin.runtime.machines.tasks import Tasks
 
 if TYPE_CHECKING:
     from tocsin.broker.door.clients import Clients
@@ -78,27 +78,42 @@ class Endings:
     """Connections that are over, while what they leave is being stored: the last one of each client."""
 
     def __init__(self) -> None:
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._last: dict[str, object] = {}  # client → the token of its last connection
+        self._waiting: dict[str, list[asyncio.Future[None]]] = {}  # those who wait for a client
 
-    def began(self, client: str, task: asyncio.Task[None]) -> None:
-        """This task stores the state that a client's connection leaves."""
-        self._tasks[client] = task
+    def began(self, client: str, token: object) -> None:
+        """The state that a client's connection leaves is being stored."""
+        self._last[client] = token
 
-        def done(task: asyncio.Task[None]) -> None:
-            if self._tasks.get(client) is task:
-                del self._tasks[client]
-
-        task.add_done_callback(done)
+    def over(self, client: str, token: object) -> None:
+        """It is stored, or will not be."""
+        if self._last.get(client) is token:
+            del self._last[client]
+            for waiting in self._waiting.pop(client, ()):
+                if not waiting.done():
+                    waiting.set_result(None)
 
     def ending(self, client: str) -> bool:
         """Whether something of an earlier connection of this client is left to store."""
-        return client in self._tasks
+        return client in self._last
 
     async def ended(self, client: str) -> None:
         """Return when nothing of an earlier connection of this client is left to store."""
-        task = self._tasks.get(client)
-        if task is not None:
-            await asyncio.wait({task})
+        if client in self._last:
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(client, []).append(waiting)
+            await waiting
+
+    async def all_ended(self, clients: Iterable[str]) -> None:
+        """The same of several clients."""
+        for client in clients:
+            await self.ended(client)
+
+    async def drain(self, deadline_s: float) -> None:
+        """Let what is being stored now be stored, for so long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(deadline_s):
+                await self.all_ended(tuple(self._last))
 
 
 class Deliveries:
@@ -329,7 +344,6 @@ class Departures:
         wills: Wills,
         provisional: Provisional,
         replication: Replicating,
-        tasks: Tasks,
     ) -> None:
         self._message_log = message_log
         self._quota = sessions.quota
@@ -338,7 +352,6 @@ class Departures:
         self._wills = wills
         self._provisional = provisional
         self._replication = replication
-        self._tasks = tasks
 
     def left(self, connection: Client, expiry_s: int, owner: str) -> None:
         """A client's connection is over: store what it leaves, and tell the backups."""
@@ -355,8 +368,10 @@ class Departures:
 
     def end(self, client: str, delivery: DurableDelivery, expiry_s: int, *, settled: bool = False) -> None:
         """A client's connection is over: store what it leaves. ``settled``: no will of it is left."""
-        self._endings.began(client, self._tasks.spawn(self._end(client, delivery, expiry_s, settled)))
+        self._endings.began(client, delivery)
+        delivery.end(expiry_s, partial(self._ended, client, delivery, expiry_s), settled=settled)
 
-    async def _end(self, client: str, delivery: DurableDelivery, expiry_s: int, settled: bool) -> None:
-        if not await delivery.end(expiry_s, settled=settled):
+    def _ended(self, client: str, delivery: DurableDelivery, expiry_s: int, stored: bool) -> None:
+        self._endings.over(client, delivery)
+        if not stored:
             self._orphans.left(client, delivery.session, delivery.session_epoch, expiry_s)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import structlog
 
 from tocsin.broker.channels.backend_subscriptions import BackendSubscriptions
+from tocsin.broker.delivery.session_reads import SessionReads
 from tocsin.core.access.ownership import may_take
 from tocsin.core.budgets.session_quota import SessionQuota
 from tocsin.core.delivery.copied_positions import CopiedPositions
@@ -32,7 +34,7 @@ from tocsin.core.delivery.taking import (
     TakingState,
     Unreadable,
 )
-from tocsin.core.machine import Effect, Event, GetKey, PutKey, Say, StoreFailed
+from tocsin.core.machine import Effect, Event, GetKey, PutKey, Say, Stored, StoreFailed
 from tocsin.errors import Conflict, DeadlineExceeded, StoreFull, TocsinError
 from tocsin.model.versions import UNREADABLE, Format
 from tocsin.ports import Bus, BusMessage, Cell, Table
@@ -59,6 +61,7 @@ class Sessions:
         quota: SessionQuota | None = None,
     ) -> None:
         self.table = table
+        self._reads = SessionReads(table)
         self._backend = backend  # of the channels in sessions
         self.quota = quota or SessionQuota(1_000_000, 1 << 40, 100)
         self._bus = bus
@@ -99,6 +102,7 @@ class Sessions:
             cause=client,
         )
         effects = machine.handle(asked, wall_us())
+        first_read = True
         try:
             while True:
                 *first, last = effects  # what is asked for, or how it ended
@@ -113,7 +117,10 @@ class Sessions:
                     case TakeFailed(error=error):
                         raise error
                 event: Event = ClientGone(cause=client)
-                if wanted() or not isinstance(last, AskHandOver | PutKey):
+                if first_read and isinstance(last, GetKey) and not last.fresh:
+                    # What it shows is held against the cell by the write; a later read asks the leader.
+                    first_read, event = False, await self._read(last)
+                elif wanted() or not isinstance(last, AskHandOver | PutKey):
                     event = await self._outcome(last, came_us)
                 effects = machine.handle(event, wall_us())
         except BaseException:
@@ -122,6 +129,14 @@ class Sessions:
                 for effect in machine.handle(ClientGone(cause=client), wall_us()):
                     self._carry_out(effect)
             raise
+
+    async def _read(self, asked: GetKey) -> Event:
+        """Read the cell together with others that are read just now."""
+        try:
+            cell = await self._reads.get(asked.key)
+        except TocsinError as error:
+            return StoreFailed(request=asked.request, error=error, cause=asked.cause)
+        return Stored(request=asked.request, value=cell, cause=asked.cause)
 
     async def _outcome(self, asked: Effect, came_us: int) -> Event:
         """Do what a machine asks for; what came of it."""
@@ -164,25 +179,31 @@ class Sessions:
         write, and a broker that deletes it uses a fresh read. A client that is let in by old news under another user's
         id gets nothing of that user's, and has to go when that user comes.
         """
-        before = self._decoded(await self.table.get(session_key(client)))
+        before = self._decoded(await self._reads.get(session_key(client)))
         return None if before is None else before.owner
 
-    async def discard(self, client: str, owner: str) -> None:
-        """A client came that wants no session: an old one, if it is its own, is forgotten.
+    async def discard(self, owners: Mapping[str, str]) -> None:
+        """Clients came that want no session, each of an owner: an old one, if it is its own, is forgotten.
 
         By a fresh read: after a stale answer that there is none, it would come back to a client that started clean.
+        At most KEYS_MAX clients.
         """
-        cell = await self.table.get(session_key(client), fresh=True)
-        before = self._decoded(cell)
-        if before is not None and not may_take(before.owner, owner):
+        keys = {session_key(client): (client, owner) for client, owner in owners.items()}
+        cells = await self.table.get_many(tuple(keys), fresh=True)
+        await asyncio.gather(*(self._discard(*keys[key], cell) for key, cell in cells.items()))
+
+    async def _discard(self, client: str, owner: str, cell: Cell) -> None:
+        try:
+            before = self._decoded(cell)
+            if before is None or before.broker not in ("", self._broker) or not may_take(before.owner, owner):
+                return
+            await self.table.delete(session_key(client), revision=cell.revision)
+        except Conflict:
+            return  # somebody has just taken it
+        except TocsinError as error:
+            self._log.info("an old session may be left", subscriber=client, problem=str(error))
             return
-        if cell is not None and (before is None or before.broker in ("", self._broker)):
-            try:
-                await self.table.delete(session_key(client), revision=cell.revision)
-            except Conflict:
-                return  # somebody has just taken it
-            if before is not None:
-                self._over(before)
+        self._over(before)
 
     def _decoded(self, cell: Cell | None) -> StoredSession | None:
         if cell is None:

@@ -59,6 +59,7 @@ class Authenticator:
         *,
         asks: bool,
         entitled: Callable[[str, str], Awaitable[bool]],
+        refused: Callable[[Authenticate, Origin], None] = lambda asked, origin: None,
     ) -> None:
         self.refused = 0  # clients that were turned away
         self._admission = admission
@@ -68,6 +69,7 @@ class Authenticator:
         self._sent_on = sent_on
         self._asks = asks
         self._entitled = entitled
+        self._told_refused = refused  # told of each client that is refused
         self._checks: dict[Connection, asyncio.Task[None]] = {}  # of those whose password is looked at
         self._certified: dict[Connection, ClientCertificate] = {}  # of clients that showed a certificate
         self._ends: dict[Connection, asyncio.TimerHandle] = {}  # of the same: when it is looked at again
@@ -95,13 +97,14 @@ class Authenticator:
     def origin(self, connection: Connection, transport: asyncio.BaseTransport) -> Origin:
         """Where a connection comes from, and who its certificate says it is."""
         certificates = self._guard.certificates
-        tls = transport.get_extra_info("ssl_object")
+        tls = None if certificates is None else transport.get_extra_info("ssl_object")
         shown = None if certificates is None or tls is None else certificates.client(tls)
-        if shown is not None:
-            self._certified[connection] = shown
-            self._watch(connection, shown)
-        found = origin_of(transport, None if shown is None else shown.name)
-        return msgspec.structs.replace(found, nameless=shown is not None and shown.name is None)
+        if shown is None:
+            return origin_of(transport)
+        self._certified[connection] = shown
+        self._watch(connection, shown)
+        found = origin_of(transport, shown.name)
+        return msgspec.structs.replace(found, nameless=shown.name is None)
 
     def _watch(self, connection: Connection, certificate: ClientCertificate) -> None:
         """Look again when the certificate ends; at times before that, for the wall's clock may be put forward."""
@@ -143,7 +146,7 @@ class Authenticator:
                 return None
             answer = Admitted(answer.user)
         if isinstance(answer, Rejected):
-            return self._refuse(answer, asked)
+            return self._refuse(answer, asked, origin)
         if not self._asks or asked.watches:
             return self._let_in(asked, connection, answer, origin)
         proof = self._prove(asked, connection, origin, answer)
@@ -168,7 +171,7 @@ class Authenticator:
     ) -> Authenticated | Rejected:
         if self._asks and not asked.watches and not await self._entitled(asked.client_id, admitted.user):
             reason = "this client id belongs to another user"
-            return self._refuse(_rejected(asked, CLIENT_ID_NOT_VALID, reason), asked)
+            return self._refuse(_rejected(asked, CLIENT_ID_NOT_VALID, reason), asked, origin)
         return self._let_in(asked, connection, admitted, origin)
 
     async def _check_password(
@@ -181,14 +184,14 @@ class Authenticator:
             good = await users.verify(check.user, check.password, origin.address)
             again = self._decide(asked, origin)
             if isinstance(again, Rejected):  # the broker has filled up since
-                answer = self._refuse(again, asked)
+                answer = self._refuse(again, asked, origin)
             elif good:
                 answer = await self._let_in_as_owner(asked, connection, origin, Admitted(check.user))
             else:
-                answer = self._refuse(password_refused(asked), asked)
+                answer = self._refuse(password_refused(asked), asked, origin)
         except UsersBusy as busy:
             code = RATE_EXCEEDED if busy.turned.why == "failures" else SERVER_BUSY
-            answer = self._refuse(_rejected(asked, code, str(busy)), asked)
+            answer = self._refuse(_rejected(asked, code, str(busy)), asked, origin)
         del self._checks[connection]
         connection.post(answer)
 
@@ -196,26 +199,27 @@ class Authenticator:
         self, asked: Authenticate, connection: Connection, admitted: Admitted, origin: Origin
     ) -> Authenticated | Rejected:
         if (problem := self._problem(connection)) is not None:  # since the handshake
-            return self._refuse(_rejected(asked, NOT_AUTHORIZED, problem.words), asked)
+            return self._refuse(_rejected(asked, NOT_AUTHORIZED, problem.words), asked, origin)
         who = Who(admitted.user, asked.client_id)
         if reason := self._guard.access.refusal(who):
-            return self._refuse(_rejected(asked, NOT_AUTHORIZED, reason), asked)
+            return self._refuse(_rejected(asked, NOT_AUTHORIZED, reason), asked, origin)
         holder = self._clients.present.get(asked.client_id)
         if holder is not None and not asked.watches and self._clients.who(holder).user not in ("", who.user):
             reason = "this client id is in use by another user"
-            return self._refuse(_rejected(asked, CLIENT_ID_NOT_VALID, reason), asked)
+            return self._refuse(_rejected(asked, CLIENT_ID_NOT_VALID, reason), asked, origin)
         if (reference := self._sent_on(asked, origin.scheme)) is not None:
             reason = "the client's home is gone, and another broker stands in for it"
-            return self._refuse(_rejected(asked, USE_ANOTHER_SERVER, reason, reference), asked)
+            return self._refuse(_rejected(asked, USE_ANOTHER_SERVER, reason, reference), asked, origin)
         rights = self._guard.access.rights(who)
         if asked.will_topic is not None and not rights.may_publish(asked.will_topic):
             reason = "the client may not publish to the topic of its will"
-            return self._refuse(_rejected(asked, NOT_AUTHORIZED, reason), asked)
+            return self._refuse(_rejected(asked, NOT_AUTHORIZED, reason), asked, origin)
         self._clients.prove(connection, who, rights)
         return Authenticated(cause=asked.cause)
 
-    def _refuse(self, answer: Rejected, asked: Authenticate) -> Rejected:
+    def _refuse(self, answer: Rejected, asked: Authenticate, origin: Origin) -> Rejected:
         self.refused += 1
+        self._told_refused(asked, origin)
         self._log.info(
             "client refused",
             subscriber=asked.client_id,

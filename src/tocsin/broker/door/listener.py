@@ -33,7 +33,8 @@ from tocsin.broker.door.redirects import Redirects
 from tocsin.broker.forwarding.exchange import Exchange
 from tocsin.broker.survival.losses import Losses
 from tocsin.config import Limits
-from tocsin.core.access.admission import SERVER_BUSY, Admission, is_loopback, source_of
+from tocsin.core.access.admission import SERVER_BUSY, Admission, Origin, is_loopback, source_of
+from tocsin.core.access.crowd import BRIEF_US, Crowd
 from tocsin.core.access.rights import Rights, Who
 from tocsin.core.rates import Bucket, Buckets
 from tocsin.core.session.limits import SessionLimits
@@ -49,13 +50,14 @@ from tocsin.core.session.signals import (
 )
 from tocsin.errors import PortTaken
 from tocsin.model.network import BrokerInfo, Scheme
-from tocsin.runtime.machines.clock import monotonic_s, now_us
+from tocsin.runtime.machines.clock import monotonic_s, now_us, token_hex
 from tocsin.runtime.machines.tasks import Ending, Tasks
 from tocsin.runtime.security.files import Changed, Guard
 
 BACKLOG: Final = 1_024  # connections that wait to be accepted; the kernel's somaxconn bounds it as well
 ADDRESSES_MAX: Final = 10_000  # whose rate is remembered; at about 300 B each, 3 MB
 BURST_S: Final = 10  # an address may open as many connections at once as it may in this time
+IDS_DRAWN: Final = 64  # random client ids for each question to the system's source of chance
 ACCEPT_PAUSE_S: Final = 0.1  # when the process has no descriptor left
 EXHAUSTED_SAID_S: Final = 10.0  # between two lines of the log that say the same of clients
 NO_TLS_SAID_S: Final = (
@@ -68,6 +70,11 @@ Wrap = Callable[[Connection], asyncio.Protocol]
 
 def _bare(connection: Connection) -> asyncio.Protocol:
     return connection
+
+
+def _pair(asked: Authenticate, origin: Origin) -> str:
+    """A client id as it is used from one address."""
+    return f"{origin.address} {asked.client_id}"
 
 
 def _nowhere(asked: Authenticate, scheme: Scheme) -> str | None:
@@ -146,19 +153,23 @@ class Listener:
         rate = limits.connection_rate
         self._rates: Buckets[str] | None = Buckets(rate, rate * BURST_S, ADDRESSES_MAX) if rate else None
         self._connections = register.origins
+        self._crowd: Crowd[tuple[Authenticate, Connection]] = Crowd()
+        self._turn_comes = False  # the next turn of the crowd is under way
         self._half_open: dict[Connection, None] = {}  # oldest first; those in a TLS handshake too
         self._handshakes: dict[Connection, asyncio.Task[None]] = {}
         self._clients = register.present
         self._destinations = destinations
         sent_on = redirects.sent_on if redirects is not None else _nowhere
+        self._admission = Admission(limits.connections_max, guard.policy)
         self._authenticator = Authenticator(
-            Admission(limits.connections_max, guard.policy),
+            self._admission,
             guard,
             register,
             refuge,
             sent_on,
             asks=ownership.asks,
             entitled=ownership.entitled,
+            refused=self._note_refused,
         )
         self.turns = Turns(lambda act: asyncio.get_running_loop().call_soon(act))
         self.packets = Packets(monotonic_s)
@@ -175,7 +186,8 @@ class Listener:
             Ending()
         )  # a listener that does not accept any more is of no use: the broker ends with it
         self._tasks = Tasks("the listener", self.ending.fail)  # accepting and watching
-        self._log = structlog.get_logger()
+        self._log = structlog.get_logger().bind()  # once: it is asked twice for every client
+        self._ids: list[str] = []  # client ids to give to clients without one, drawn many at a time
 
     @property
     def clients(self) -> int:
@@ -228,6 +240,13 @@ class Listener:
             connection.post(ServerStopping(server_reference=reference, cause=cause))
         self._authenticator.close()
 
+    def draw_id(self) -> str:
+        """A client id that nobody has, for a client that brings none."""
+        if not self._ids:
+            drawn = token_hex(8 * IDS_DRAWN)
+            self._ids = [f"tocsin-{drawn[at : at + 16]}" for at in range(0, len(drawn), 16)]
+        return self._ids.pop()
+
     def make(self) -> Connection:
         """A connection to come, over whatever transport."""
         self._count += 1
@@ -278,6 +297,8 @@ class Listener:
         elif (error := task.exception()) is not None:
             accepted.close()
             self._turned_away += 1
+            if not is_loopback(address):
+                self._crowd.fault(address, now_us())
             self._note_no_tls(address, error)
 
     def _note_no_tls(self, address: str, error: BaseException) -> None:
@@ -339,7 +360,34 @@ class Listener:
         origin = self._connections[connection]
         if (page := connection.page) is not None:
             origin = self._connections[connection] = msgspec.structs.replace(origin, page=page)
+        if asked.watches:
+            return self._authenticator.authenticate(asked, connection, origin)
+        self._await_turn()
+        names = (asked.client_id, origin.address, _pair(asked, origin))
+        if not self._crowd.comes((asked, connection), names, now_us()):
+            return None
         return self._authenticator.authenticate(asked, connection, origin)
+
+    def _note_refused(self, asked: Authenticate, origin: Origin) -> None:
+        """A client was refused. It counts against the id from that address: nobody can make another's id sick."""
+        self._crowd.fault(_pair(asked, origin), now_us())
+
+    def _await_turn(self) -> None:
+        if not self._turn_comes:
+            self._turn_comes = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """Let in the next of a crowd; the packets of others are read in between."""
+        self._turn_comes = False
+        for asked, connection in self._crowd.turn():
+            origin = self._connections.get(connection)
+            if origin is not None:  # else it has gone while it waited
+                answer = self._authenticator.authenticate(asked, connection, origin)
+                if answer is not None:
+                    connection.post(answer)
+        if len(self._crowd):
+            self._await_turn()
 
     # ── connected clients ───────────────────────────────────────────────────────────────────────────────────
 
@@ -385,6 +433,14 @@ class Listener:
             for client_id, packet in self._redirects.news():
                 self._clients[client_id].send(packet)
 
+    def drain(self, drains: bool) -> None:
+        """The broker is being emptied, and takes no new clients; or no longer."""
+        self._admission.drains = drains
+
+    def follows(self, client_id: str) -> bool:
+        """Whether a connected client is known to follow a redirect."""
+        return self._redirects is not None and self._redirects.knows(client_id)
+
     def publish_bucket(self) -> Bucket | None:
         """The publish rate of one connection; None: unlimited."""
         return Bucket(self._publish_rate, self._publish_burst, now_us()) if self._publish_rate else None
@@ -425,6 +481,8 @@ class Listener:
         self._losses.watchers.went(connection)
         if self._clients.get(connection.client_id) is connection:
             del self._clients[connection.client_id]
+            if now_us() - connection.came_us < BRIEF_US:
+                self._crowd.fault(connection.client_id, now_us())
             self.durable.entrance.client_went(connection.client_id)
             if self._redirects is not None:
                 self._redirects.went(connection.client_id)

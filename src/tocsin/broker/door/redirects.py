@@ -76,6 +76,10 @@ class Redirects:
         for client, scheme in self._here.items():
             yield client, PublishPacket(SERVERS_TOPIC, " ".join(self._destinations(scheme)).encode())
 
+    def knows(self, client: str) -> bool:
+        """Whether a client is here that said where it is at home: it goes where it is sent."""
+        return client in self._here
+
     def went(self, client: str) -> None:
         if client in self._here:
             del self._here[client]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from tocsin.model.network import BrokerInfo
 from tocsin.ports import BusMessage
 from tocsin.wire.summaries import PAGE, Summary, decode_ask, encode, name_of
+
+NO_ROOM: Final = 1e-9  # a capacity that nothing fits into; 0 would be no bound
 
 
 class Fitness(Protocol):
@@ -49,7 +51,8 @@ class Weighing(msgspec.Struct, frozen=True):
 
 
 class Summaries:
-    """``held`` has the subscriptions and how many clients have each; ``delays`` the round trips over links."""
+    """``held`` has the subscriptions and how many clients have each; ``delays`` the round trips over links; ``drains``
+    says whether the broker is being emptied: then it has no room for anybody else's clients."""
 
     def __init__(
         self,
@@ -58,12 +61,14 @@ class Summaries:
         fitness: Fitness,
         measuring: Measuring,
         delays: Callable[[], dict[str, int]] = dict,
+        drains: Callable[[], bool] = lambda: False,
     ) -> None:
         self._held = held
         self._weighing = weighing
         self._fitness = fitness
         self._measuring = measuring
         self._delays = delays
+        self._drains = drains
         self._number = 0
         self._pages: list[dict[int, int]] = [{}]
 
@@ -84,7 +89,7 @@ class Summaries:
                 summary=self._number,
                 pages=len(self._pages),
                 held=self._pages[page],
-                capacity=self._weighing.capacity,
+                capacity=NO_ROOM if self._drains() else self._weighing.capacity,
                 resources=score,
                 problems=problems,
                 terms=self._fitness.terms(),

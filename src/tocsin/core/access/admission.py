@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tocsin.core.session.signals import Authenticate, Rejected
+from tocsin.core.survival.homes import PROPERTY_STAY
 from tocsin.model.network import Scheme
 
 EVERY_ORIGIN: Final = "*"
@@ -82,6 +83,7 @@ class Admission:
     def __init__(self, connections_max: int, policy: Policy = WELCOMING) -> None:
         self._connections_max = connections_max
         self._policy = policy
+        self.drains = False  # the broker is being emptied: it takes no client that could go elsewhere
 
     def decide(
         self,
@@ -96,6 +98,10 @@ class Admission:
             reference = refuge(origin.scheme)
             code = SERVER_BUSY if reference is None else USE_ANOTHER_SERVER
             return _rejected(asked, code, reason, reference)
+        if self.drains and not asked.watches and (PROPERTY_STAY, "yes") not in asked.user_properties:
+            reference = refuge(origin.scheme)
+            if reference is not None:  # else it is better off here
+                return _rejected(asked, USE_ANOTHER_SERVER, "this broker is being emptied", reference)
         return self._decide_client(asked, origin)
 
     def _decide_client(self, asked: Authenticate, origin: Origin) -> Admitted | CheckPassword | Rejected:
@@ -144,6 +150,7 @@ def _rejected(asked: Authenticate, code: int, reason: str, reference: str | None
     return Rejected(cause=asked.cause, reason_code=code, reason=reason, server_reference=reference)
 
 
+@lru_cache(maxsize=PARSED_MAX)
 def is_loopback(address: str) -> bool:
     """Whether an IP address is this machine's own: 127.0.0.0/8 or ::1, also when written as an IPv6 address."""
     parsed = _parsed(address)

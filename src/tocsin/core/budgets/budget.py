@@ -289,6 +289,9 @@ class Account:
             return
         before, name = self._user, self._user_name
         self._user_name, self._user = user, self._budget.join(user)
+        if not self.waiters and not any(self._own.used):  # as of nearly every client that comes
+            self._budget.leave(name)
+            return
         for kind in Kind:
             size = self._own.used[kind]
             before.used[kind] -= size
@@ -308,9 +311,10 @@ class Account:
             return
         for waiter in tuple(self.waiters):
             _forget(waiter)
-        for kind in Kind:
-            if kind not in LASTING:
-                self.give_all(kind)
+        if any(self._own.used):
+            for kind in Kind:
+                if kind not in LASTING:
+                    self.give_all(kind)
         self.retired = True
         if not any(self._own.used):
             self.close()
@@ -322,13 +326,14 @@ class Account:
         self.closed = self.retired = True
         for waiter in tuple(self.waiters):
             _forget(waiter)
-        for kind in Kind:
-            size, self._own.used[kind] = self._own.used[kind], 0
-            self._user.used[kind] -= size
-            self._broker.used[kind] -= size
-        for kind in Kind:
-            _wake(self._user, kind)
-            _wake(self._broker, kind)
+        if any(self._own.used):
+            for kind in Kind:
+                size, self._own.used[kind] = self._own.used[kind], 0
+                self._user.used[kind] -= size
+                self._broker.used[kind] -= size
+            for kind in Kind:
+                _wake(self._user, kind)
+                _wake(self._broker, kind)
         self._budget.leave(self._user_name)
 
     def _is_over(self, kind: Kind) -> bool:

@@ -48,6 +48,7 @@ from typing import ClassVar, Final
 from tocsin.core.coordination.leader import lease as leases
 from tocsin.core.coordination.leader import snapshot_writer as archive
 from tocsin.core.coordination.leader.backup_planning import PlanMade
+from tocsin.core.coordination.leader.balancing import DrainOrders
 from tocsin.core.coordination.leader.election import Election
 from tocsin.core.coordination.leader.leader import Leader
 from tocsin.core.coordination.leader.lease import Lease
@@ -148,6 +149,7 @@ class Coordinator(TableMachine):
         self._claim = ""  # the request for the lease whose answer is awaited
         self._ready = False  # the watch has told everything
         self._problem = ""  # why the log cannot be followed
+        self._orders = DrainOrders()
         self._lease = Lease(places.table.name, name, options.lease_us)
         self._restorer = Restorer(places.snapshots.name, self._request, options.slice_size)
         self._election = self.electing(name, places, options.limits, self._request, self._record_id)
@@ -264,6 +266,7 @@ class Coordinator(TableMachine):
 
     def _on_watched(self, event: Watched, now_us: int) -> list[Effect]:
         change = event.change
+        self._orders.watched(change)
         if change.kind == "reset":
             self._ready = False
         if change.key == leases.KEY or change.kind == "reset":
@@ -344,6 +347,7 @@ class Coordinator(TableMachine):
             position,
             now_us,
             uncovered=lambda: self._archivist.uncovered_bytes(self.replica),
+            orders=self._orders,
         )
         facts = {"epoch": self.epoch, "position": position, "coordinator": self.name}
         leads = Say(text="leads", facts=facts)

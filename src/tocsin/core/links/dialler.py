@@ -256,6 +256,7 @@ class Dialler(TableMachine):
             return self._drop(now_us, f"the peer began with {type(answer).__name__}")
         if (refusal := refusal_of(answer)) is not None:
             code, server = int(answer.reason_code), server_of(answer.server_reference)
+            self._move_home(code, answer.server_reference)
             return self._drop(now_us, f"refused: {refusal}", code, server)
         self.state = DiallerState.UP
         self._referrals = 0
@@ -289,6 +290,11 @@ class Dialler(TableMachine):
         """Whether the server that is tried, or has accepted us, is our home, and not another one in its stead."""
         return self._turn == 0 and not self._abroad
 
+    def _move_home(self, reason_code: int, reference: str | None) -> None:
+        """A server that has moved for good is our home at its new address: we must not be sent back."""
+        if self._home and self._follow and reference and reason_code == SERVER_MOVED:
+            self._home = reference.split()[0]
+
     def _note_told(self, references: Iterable[str]) -> None:
         servers = (server_of(each) for each in references)
         self.told = tuple(islice((server for server in servers if server is not None), TOLD_MAX))
@@ -300,6 +306,7 @@ class Dialler(TableMachine):
     def _hear(self, packet: Packet, now_us: int) -> list[Effect]:
         if isinstance(packet, DisconnectPacket):
             code, server = int(packet.reason_code), server_of(packet.server_reference)
+            self._move_home(code, packet.server_reference)
             return self._drop(now_us, reason_of(packet), code, server)
         if isinstance(packet, PingRespPacket) and self._unanswered:
             self._unanswered = False

@@ -242,7 +242,7 @@ class Session(TableMachine):
     def _accept(self, event: Authenticated, now_us: int) -> list[Effect]:
         arrival = self._arrival
         assert arrival is not None, "it is there while coming in"
-        if self._fitting(*arrival.welcomes()) is None:
+        if self._send_max_bytes is not None and self._fitting(*arrival.welcomes()) is None:
             return self._close(0x95, f"the client takes no packet over {self._send_max_bytes} bytes", "peer")
         self._session_expiry_s = arrival.granted.session_expiry_s
         self._conversation = Conversation(
@@ -385,7 +385,8 @@ class Session(TableMachine):
         if self.state is not SessionState.CONNECTED or (self.version != V5 and not event.compulsory):
             return []  # the redirect was meant for an earlier connection, or the client cannot be told where to go
         self._moves, reference = True, event.server_reference
-        return self._disconnect(0x9C if reference else 0x8B, event.reason, "none", reference)
+        moved = 0x9D if event.lasting else 0x9C
+        return self._disconnect(moved if reference else 0x8B, event.reason, "none", reference)
 
     def _refuse(self, code: int, reason: str, fault: str, reference: str | None = None) -> list[Effect]:
         """Say no to a CONNECT."""

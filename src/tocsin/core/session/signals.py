@@ -109,6 +109,7 @@ class Moving(Event, frozen=True, kw_only=True):
     server_reference: str | None
     reason: str = "the client's home is back"
     compulsory: bool = False
+    lasting: bool = False  # the other server is the client's home from now on
 
 
 # ── effects ──────────────────────────────────────────────────────────────────────────────────────────────────

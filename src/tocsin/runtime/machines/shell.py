@@ -87,14 +87,20 @@ class Shell:
 
     def post(self, event: Event) -> None:
         """Hand an event to the machine, and do what it says before this returns (unless it is busy further up)."""
-        self._events.append(event)
         if self._handling:
+            self._events.append(event)
             return
+        if self._events:  # one that failed left them
+            self._events.append(event)
+            event = self._events.pop(0)
         self._handling = True
+        own, machine = self._own, self._machine
         try:
+            for effect in machine.handle(event, self._clock()):
+                own(effect)
             while self._events:
-                for effect in self._machine.handle(self._events.pop(0), self._clock()):
-                    self._own(effect)
+                for effect in machine.handle(self._events.pop(0), self._clock()):
+                    own(effect)
         except Exception as error:
             self._handling = False
             raise_alarm(error, self._where)

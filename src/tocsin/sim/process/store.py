@@ -116,6 +116,11 @@ class SimulatedTable:
             lambda request: GetKey(request=request, table=self._name, key=key, fresh=fresh)
         )
 
+    async def get_many(self, keys: Sequence[str], *, fresh: bool = False) -> dict[str, Cell]:
+        rules.check_many("get many", keys)
+        found = await asyncio.gather(*(self.get(key, fresh=fresh) for key in keys))
+        return {cell.key: cell for cell in found if cell is not None}
+
     async def put(self, key: str, value: bytes, *, ttl_s: float | None = None) -> int:
         return await self._put(key, value, None, ttl_s)
 

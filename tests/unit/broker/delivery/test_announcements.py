@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from typing import Any, cast
 
 import pytest
@@ -17,7 +17,7 @@ from tocsin.core.access.ownership import Claim
 from tocsin.core.delivery.stored_session import session_key
 from tocsin.core.survival.announcements import FORGET_US, Arrival
 from tocsin.core.survival.arrival_times import ArrivalClock
-from tocsin.ports import BusMessage, TableSpec
+from tocsin.ports import KEYS_MAX, BusMessage, TableSpec
 from tocsin.store.memory import MemoryServer, MemoryStore
 
 DEADLINE_S = 10.0
@@ -46,9 +46,10 @@ class Broker:
     def _failed(self, error: BaseException) -> None:
         raise error
 
-    async def _ended(self, client: str) -> None:
-        if client in self.ending:
-            await self.ending.pop(client).wait()
+    async def _ended(self, clients: Iterable[str]) -> None:
+        for client in clients:
+            if client in self.ending:
+                await self.ending.pop(client).wait()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
@@ -194,7 +195,7 @@ async def test_nothing_is_settled_while_an_earlier_clean_start_is_not(broker: Br
 
 
 async def test_many_clean_starts_at_once_are_all_heeded(broker: Broker) -> None:
-    clients = [f"c{number}" for number in range(3 * arrivals.DISCARDS_MAX)]
+    clients = [f"c{number}" for number in range(2 * KEYS_MAX + 1)]
     for client in clients:
         await broker.take(client)
     for client in clients:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
@@ -163,9 +164,9 @@ async def test_an_unowned_session_is_deleted_for_a_client_without_one(network: N
     sessions = network.broker("north-1")
     hold, _ = await take(sessions)
     await hold.write(msgspec.structs.replace(hold.session, broker=""))
-    await sessions.discard("me", "")
+    await sessions.discard({"me": ""})
     assert await network.table.get(session_key("me")) is None
-    await sessions.discard("nobody", "")
+    await sessions.discard({"nobody": ""})
 
 
 async def test_a_session_of_another_user_can_neither_be_taken_nor_forgotten(network: Network) -> None:
@@ -178,7 +179,7 @@ async def test_a_session_of_another_user_can_neither_be_taken_nor_forgotten(netw
     for clean in (False, True):
         with pytest.raises(NotYours, match="another user"):
             await sessions.take("me", owner="bob", clean=clean, expiry_s=60, tail=5)
-    await sessions.discard("me", "bob")
+    await sessions.discard({"me": "bob"})
     again = await sessions.take("me", owner="ann", clean=False, expiry_s=60, tail=5)
     assert again is not None and again[2]
 
@@ -241,8 +242,7 @@ async def test_a_session_of_a_newer_release_is_refused_and_never_replaced(
     sessions = network.broker("north-1")
     with pytest.raises(Unreadable, match="Upgrade this process"):
         await take(sessions, clean=clean)
-    with pytest.raises(Unreadable):
-        await sessions.discard("me", "")
+    await sessions.discard({"me": ""})
     cell = await network.table.get(session_key("me"))
     assert cell is not None and cell.value == newer
 
@@ -263,6 +263,9 @@ class OldNews:
     async def get(self, key: str, *, fresh: bool = False) -> Cell | None:
         return await self._table.get(key, fresh=True) if fresh else None
 
+    async def get_many(self, keys: Sequence[str], *, fresh: bool = False) -> dict[str, Cell]:
+        return await self._table.get_many(keys, fresh=True) if fresh else {}
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._table, name)
 
@@ -278,7 +281,7 @@ async def test_old_news_that_there_is_no_session_is_not_believed(network: Networ
     await network.table.put(
         session_key("me"), encode_session(StoredSession("me", uid="u", expiry_s=60, progress=Progress(1)))
     )
-    await late.discard("me", "")
+    await late.discard({"me": ""})
     assert await network.table.get(session_key("me")) is None
 
 

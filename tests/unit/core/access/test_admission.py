@@ -40,6 +40,17 @@ def test_a_client_is_welcome_while_there_is_room() -> None:
     assert rejected(asks(), 2) == 0x89
 
 
+def test_a_drained_broker_sends_newcomers_on_if_another_has_room() -> None:
+    admission = Admission(10)
+    admission.drains = True
+    answer = admission.decide(asks(), 0, refuge=lambda scheme: "other:1883")
+    assert isinstance(answer, Rejected)
+    assert (answer.reason_code, answer.server_reference) == (0x9C, "other:1883")
+    assert admission.decide(asks(), 0) == Admitted(), "nowhere else is worse"
+    stays = asks(properties=(("stay", "yes"),))
+    assert admission.decide(stays, 0, refuge=lambda scheme: "other:1883") == Admitted()
+
+
 # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 HERE, THERE = Origin("127.0.0.1"), Origin("192.0.2.7")

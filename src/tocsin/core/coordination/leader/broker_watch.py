@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tocsin.core.coordination.leader.balancing import Balance, DrainOrders
 from tocsin.core.coordination.names import Options
 from tocsin.core.coordination.state.state import State
 from tocsin.core.machine import Effect, Say, Send
@@ -30,7 +31,10 @@ class Attention:
 
     detecting: type[Detector] = Detector  # so that a variant can be tried
 
-    def __init__(self, state: State, options: Options, now_us: int) -> None:
+    def __init__(
+        self, state: State, options: Options, now_us: int, orders: DrainOrders | None = None
+    ) -> None:
+        self.balance = Balance(orders or DrainOrders(), options.balance)
         self.detector = self.detecting(options.tuning, now_us)
         self._state = state
         self._loads: dict[str, int] = {}
@@ -43,7 +47,10 @@ class Attention:
 
     def rank(self) -> None:
         """Brokers came or went, or are fuller or emptier: who can take clients of others?"""
-        self._refuges.rank([member.info for member in self._state.members.values()], self._loads)
+        infos = [member.info for member in self._state.members.values()]
+        drained = self.balance.drained
+        self._refuges.rank([each for each in infos if each.id not in drained], self._loads)
+        self.balance.look(infos, self._loads)
 
     # ── what is heard ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -56,16 +63,21 @@ class Attention:
         broker = beat.broker
         self.detector.beat(broker, beat.incarnation, beat.number, beat.interval_ms * 1_000, now_us)
         self._loads[broker] = beat.load
+        self.balance.heard(broker, beat.clients)
         member = self._state.members[broker]
         refuges = self._refuges.news(member.info, beat.refuges)
         homes = self._refuges.homes(beat.homes) if beat.homes else None
         told_us, noticed = self._told.get(broker, (0, -1))
         pause_us = min(PULSE_US, self.detector.least_patience_us(broker) // ANSWERS)
-        if (refuges, homes, noticed) == (None, None, member.noticed) and 0 <= now_us - told_us < pause_us:
+        moves = self.balance.moves(member.info, self._refuges, now_us)
+        news = (refuges, homes, moves, noticed) != (None, None, None, member.noticed)
+        if not news and 0 <= now_us - told_us < pause_us:
             return []
         self._told[broker] = (now_us, member.noticed)
         state, number = self._state, max(0, beat.number)
-        pulse = Pulse(state.epoch, member.incarnation, member.noticed, refuges, homes, number, state.level)
+        pulse = Pulse(
+            state.epoch, member.incarnation, member.noticed, refuges, homes, number, state.level, moves
+        )
         return [Send(to=broker_address(broker), message=pulse)]
 
     def greet(self) -> list[Effect]:

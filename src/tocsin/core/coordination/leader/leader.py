@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from tocsin.core.coordination.leader.backup_planning import LOOK_US, PlanClock, PlanMade, WantPlan
+from tocsin.core.coordination.leader.balancing import DrainOrders
 from tocsin.core.coordination.leader.broker_watch import Attention
 from tocsin.core.coordination.leader.drafting import Draft, Drafter
 from tocsin.core.coordination.leader.levels import ANY, fits
@@ -83,9 +84,10 @@ class Leader:
         position: int,
         now_us: int,
         uncovered: Callable[[], int] = lambda: 0,
+        orders: DrainOrders | None = None,
     ) -> None:
         """The state is that of the log, whose last entry is ``Elected`` at ``position``. ``uncovered``: the bytes of
-        the log that no snapshot covers."""
+        the log that no snapshot covers; ``orders``: the brokers to empty."""
         self.state = state
         self.previous = position  # of the last batch
         self.asked = ""  # the append whose answer is awaited
@@ -103,7 +105,7 @@ class Leader:
         self._appends: deque[tuple[Record, ...]] = deque()  # of the draft, the one under way first
         self._failures = 0
         self._clearance = ClearanceWaits()
-        self.attention = self.attending(state, options, now_us)
+        self.attention = self.attending(state, options, now_us, orders)
         self._appended_us = now_us  # when the append that is under way was asked for first
         self._plans = PlanClock(now_us)
         self._promotions = self.promoting(options.promote_after_us)

@@ -19,6 +19,7 @@ from typing import Final
 
 from tocsin.core.coordination.participant.signals import (
     Adopted,
+    ClientsToMove,
     DestinationsChanged,
     GuestCame,
     GuestWent,
@@ -45,7 +46,8 @@ class Heartbeat:
         self, info: BrokerInfo, interval_us: int, suspect_after_us: int, suspect_least_us: int
     ) -> None:
         self.interval_us = interval_us
-        self.load = 0  # how full the broker is
+        self.load = self.clients = 0  # how full the broker is, and how many clients it has
+        self._moving = False  # the leader wants clients of this broker elsewhere
         self.orphaned = False
         self._told = False  # by a leader that it is an orphan, and it has been heard since
         self.guests = Homes(info, max(1, HOMES_US // interval_us))
@@ -62,8 +64,8 @@ class Heartbeat:
     def note(self, event: Loaded | GuestCame | GuestWent) -> None:
         """Something about clients that beats tell, or ask."""
         match event:
-            case Loaded(load=load):
-                self.load = load
+            case Loaded(load=load, clients=clients):
+                self.load, self.clients = load, clients
             case GuestCame(client=client, home=home, scheme=scheme):
                 self.guests.came(client, home, scheme)
             case GuestWent(client=client):
@@ -84,6 +86,7 @@ class Heartbeat:
             self._number,
             self.interval_us // 1_000,
             self._checksum,
+            self.clients,
         )
 
     def look(self, now_us: int) -> list[Effect]:
@@ -122,6 +125,9 @@ class Heartbeat:
                 SendHome(client=client, server_reference=reference)
                 for client, reference in self.guests.answered(pulse.heard, dict(pulse.homes))
             ]
+        if pulse.heard and (pulse.moves is not None or self._moving):
+            self._moving = pulse.moves is not None
+            effects.append(ClientsToMove(moves=pulse.moves))
         return effects
 
     def given_up(self) -> list[Effect]:

@@ -13,6 +13,7 @@ from tocsin.core.machine import Effect, Event
 from tocsin.model.network import BrokerInfo, Route, Scheme
 from tocsin.model.stream import Metadata
 from tocsin.wire.commands import ClientAway, ClientBack, ClientGone, Streams
+from tocsin.wire.control import Moves
 
 # ── events ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -70,6 +71,7 @@ class Loaded(Event, frozen=True, kw_only=True):
     """How full the broker is, in thousandths of the clients that it takes; told with the next beat."""
 
     load: int
+    clients: int = 0
 
 
 class GuestCame(Event, frozen=True, kw_only=True):
@@ -161,6 +163,12 @@ class SendHome(Effect, frozen=True, kw_only=True):
 
     client: str
     server_reference: str
+
+
+class ClientsToMove(Effect, frozen=True, kw_only=True):
+    """The leader wants clients of this broker elsewhere; None: it does not any more."""
+
+    moves: Moves | None
 
 
 class RoutesChanged(Effect, frozen=True, kw_only=True):

@@ -13,11 +13,13 @@ from typing import Final
 
 import msgspec
 
+from tocsin.config.balance import Balance
 from tocsin.config.recovery import Recovery
 from tocsin.config.replication import Replication
 from tocsin.sim.chance import MILLION
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.scenario import scenario
+from tocsin.sim.scenarios.survival.drains import GRACE_S
 from tocsin.sim.scenarios.survival.long import LONG, LONG_FAULTS, forgetful
 from tocsin.sim.scenarios.survival.population import FAULTS, Setting, fill, settings
 from tocsin.sim.scenarios.survival.programs import Pace
@@ -64,6 +66,24 @@ STANDBYS: Final = msgspec.structs.replace(
 )
 def build_standbys(world: World) -> list[Invariant]:
     return fill(world, STANDBYS)
+
+
+DRAINS: Final = msgspec.structs.replace(
+    SETTING,
+    settings=msgspec.structs.replace(SETTING.settings, balance=Balance(grace_s=GRACE_S)),
+    drains=True,
+)
+
+
+@scenario(
+    "survival-drain",
+    summary="the same, with an operator who has brokers emptied meanwhile",
+    faults=FAULTS,
+    trouble_us=DRAINS.trouble_us,
+    settle_us=DRAINS.settle_us,
+)
+def build_drain(world: World) -> list[Invariant]:
+    return fill(world, DRAINS)
 
 
 @scenario(

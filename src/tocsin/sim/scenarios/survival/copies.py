@@ -83,6 +83,8 @@ class BackupsKnow(Invariant):
         broker = backed.broker
         if not self._brokers.is_running(broker) or broker.is_cut_off or broker.life(client) is None:
             return False
+        if not self._brokers.is_awake(broker):
+            return False  # another broker answered: a process that stands still has old news of the client
         recipient = broker.recipients.get(backed.role)
         if recipient is None or recipient.stream != backed.stream or recipient.degraded:
             return False

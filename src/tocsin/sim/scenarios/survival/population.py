@@ -27,6 +27,7 @@ from tocsin.sim.scenarios.survival.deliveries import (
     ToldOnce,
     Written,
 )
+from tocsin.sim.scenarios.survival.drains import OPERATOR, Emptied, operate
 from tocsin.sim.scenarios.survival.looking import PLACE_TAKEN, STANDS_IN, Brokers
 from tocsin.sim.scenarios.survival.ownership import (
     LetsGo,
@@ -127,6 +128,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     messages: int  # of each publisher
     calm: range  # seconds of a run in which there is nothing left of the trouble
     fit: dict[str, float] = {}  # machines that are not as fit as can be
+    drains: bool = False  # an operator has brokers emptied: whoever was moved has another home
 
 
 def fill(world: World, setting: Setting, messages: LogSpec = LOG) -> list[Invariant]:
@@ -138,6 +140,8 @@ def fill(world: World, setting: Setting, messages: LogSpec = LOG) -> list[Invari
     programs = tuple(_programs(setting))
     for program in programs:
         stage.add_program(program.name, program.run)
+    if setting.drains:
+        stage.add_program(OPERATOR, operate)
     _watch_moments(world)
     return promises(brokers, programs, setting)
 
@@ -183,7 +187,7 @@ def promises(brokers: Brokers, programs: tuple[Program, ...], setting: Setting) 
         Bounded(brokers, until_us, setting.look_us),
         NobodyIsOusted(),
         Recovers(programs, setting.trouble_us + setting.recovery_us),
-        AtHome(programs, brokers),
+        Emptied(brokers, until_us) if setting.drains else AtHome(programs, brokers),
         Settled(programs, brokers),
         CopiesAgree(brokers),
     ]

@@ -1,0 +1,65 @@
+"""The shell of ``core.survival.moving_out``: clients are let go as the leader says, and a drained broker takes none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import structlog
+
+from tocsin.core.session.signals import Moving
+from tocsin.core.survival.moving_out import Mover, MovingOut
+from tocsin.runtime.machines.clock import now_us
+from tocsin.wire.control import Moves
+
+if TYPE_CHECKING:
+    from tocsin.broker.door.listener import Listener
+
+REASON = "this broker is being emptied, or too full: another one serves you from now on"
+
+
+class Removal:
+    """Moves clients of one broker to others."""
+
+    choosing: type[MovingOut] = MovingOut  # so that a variant can be tried
+
+    def __init__(self, broker: str, listener: Listener) -> None:
+        self._broker = broker
+        self._listener = listener
+        self._choice = self.choosing()
+        self.drains = False  # the broker is being emptied
+        self.moved = 0  # clients that were told to go elsewhere
+        self._log = structlog.get_logger()
+
+    def told(self, moves: Moves | None) -> None:
+        """The leader wants clients elsewhere; None: no more."""
+        drains = moves is not None and moves.drain
+        if drains != self.drains:
+            self.drains = drains
+            self._listener.drain(drains)
+            words = "this broker is being emptied" if drains else "this broker takes clients again"
+            self._log.warning(words, broker=self._broker, clients=self._listener.clients)
+        if moves is None:
+            return
+        for each in self._choice.choose(moves, self._movers(), now_us()):
+            connection = self._listener.register.present.get(each.client)
+            if connection is not None:
+                self.moved += 1
+                cause = f"{self._broker}:move {each.client}"
+                reference = each.server_reference
+                moving = Moving(
+                    server_reference=reference,
+                    reason=REASON,
+                    compulsory=moves.others,
+                    lasting=True,
+                    cause=cause,
+                )
+                connection.post(moving)
+
+    def _movers(self) -> Iterator[Mover]:
+        register, follows = self._listener.register, self._listener.follows
+        for client, connection in register.present.items():
+            delivery = connection.delivery
+            if delivery.begun:
+                asks = tuple(delivery.subscriptions)
+                yield Mover(client, register.scheme(connection), asks, follows(client))

@@ -1,0 +1,155 @@
+"""Moving connected clients: which broker is being emptied, which is too full, and how many clients go where, when.
+
+Two reasons to move clients:
+
+- **drain**: an operator has ordered that a broker be emptied (``DrainOrders``). The order is a cell in the
+  coordinators' table, so it holds until it is undone, whoever leads and whoever restarts. The broker is no refuge and
+  no home for others' clients, takes no new ones, and lets its own go. First the clients that are known to follow a
+  redirect; after ``grace_us`` all others too.
+- **balance** (``BalanceRules.enabled``): while the fullest edge broker of a cluster is fuller than the emptiest by more
+  than ``threshold``, clients that are known to follow move from the one to the other, until half of that is left.
+
+A broker is told with each answer to a beat how many clients it may move now: ``rate`` for each second since it was told
+last. An answer that is lost moves nobody, and nobody is moved twice for one answer.
+
+Invariants:
+
+- Nobody is moved to a broker that is being emptied or full, and nobody is moved if there is no other broker.
+- Only connected clients are counted and moved. The session of a client that is away is in the store, and stays there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from tocsin.core.survival.refuges import RefugePlan
+from tocsin.model.network import BrokerInfo, Role
+from tocsin.model.versions import Packed
+from tocsin.ports import Change
+from tocsin.wire.control import Moves
+
+KEY: Final = "core.drain."  # of the cells of orders, with the broker's name behind
+SECOND_US: Final = 1_000_000
+SPAN_MAX_US: Final = 2 * SECOND_US  # a broker that was not heard for longer does not move more for that
+
+
+class Order(msgspec.Struct, frozen=True, array_like=True):
+    """An operator's order to empty a broker."""
+
+    since_us: int  # by the wall's clock
+
+
+ORDER: Final = Packed("an order to empty a broker", msgspec.msgpack.Decoder(Order))
+
+
+class DrainOrders:
+    """The brokers that are to be emptied, as the table says."""
+
+    def __init__(self) -> None:
+        self.brokers: frozenset[str] = frozenset()
+        self._told: set[str] | None = None  # while the table tells everything anew
+
+    def watched(self, change: Change) -> None:
+        if change.kind == "reset":
+            self._told = set()
+        elif change.kind == "ready" and self._told is not None:
+            self.brokers, self._told = frozenset(self._told), None
+        elif change.key.startswith(KEY):
+            broker = change.key.removeprefix(KEY)
+            known = set(self.brokers) if self._told is None else self._told
+            if change.kind == "put":
+                known.add(broker)
+            else:
+                known.discard(broker)
+            if self._told is None:
+                self.brokers = frozenset(known)
+
+
+class BalanceRules(msgspec.Struct, frozen=True):
+    """What the settings say."""
+
+    enabled: bool = False
+    rate: int = 50  # clients a second that one broker lets go
+    threshold: int = 200  # thousandths of ``limits.connections_max``
+    grace_us: int = 30 * SECOND_US
+
+
+class Emptying(msgspec.Struct, frozen=True):
+    """How far a drain is."""
+
+    broker: str
+    clients: int  # that are still connected to it
+    here: bool  # the broker is there
+
+
+class Balance:
+    """The moves of clients that one leader asks for."""
+
+    def __init__(self, orders: DrainOrders, rules: BalanceRules) -> None:
+        self._orders = orders
+        self._rules = rules
+        self._clients: dict[str, int] = {}
+        self._told_us: dict[str, int] = {}  # broker → when it was told of moves last
+        self._began_us: dict[str, int] = {}  # broker → since when it is being emptied, for this leader
+        self._moving: dict[str, tuple[str, str]] = {}  # cluster → from which broker to which, while balancing
+
+    @property
+    def drained(self) -> frozenset[str]:
+        return self._orders.brokers
+
+    def heard(self, broker: str, clients: int) -> None:
+        """A broker has so many clients."""
+        self._clients[broker] = clients
+
+    def emptying(self, members: Iterable[str]) -> tuple[Emptying, ...]:
+        """The brokers that are being emptied, and how far that is."""
+        here = frozenset(members)
+        return tuple(
+            Emptying(each, self._clients.get(each, 0) if each in here else 0, each in here)
+            for each in sorted(self.drained)
+        )
+
+    def look(self, brokers: Iterable[BrokerInfo], loads: Mapping[str, int]) -> None:
+        """Decide from which broker to which clients move, in each cluster."""
+        known = {each.id: each for each in brokers}
+        for table in (self._clients, self._told_us):
+            for gone in [each for each in table if each not in known]:
+                del table[gone]
+        self._began_us = {each: at for each, at in self._began_us.items() if each in self.drained}
+        self._moving = self._choose(known.values(), loads) if self._rules.enabled else {}
+
+    def _choose(self, brokers: Iterable[BrokerInfo], loads: Mapping[str, int]) -> dict[str, tuple[str, str]]:
+        clusters: dict[str, list[str]] = {}
+        for each in brokers:
+            if each.role == Role.EDGE and each.entrances and each.id not in self.drained and each.id in loads:
+                clusters.setdefault(each.cluster, []).append(each.id)
+        found: dict[str, tuple[str, str]] = {}
+        for cluster, names in clusters.items():
+            ordered = sorted(names, key=lambda each: (loads[each], each))
+            emptiest, fullest = ordered[0], ordered[-1]
+            pair = (fullest, emptiest)
+            least = self._rules.threshold // (2 if self._moving.get(cluster) == pair else 1)
+            if loads[fullest] - loads[emptiest] > least:
+                found[cluster] = pair
+        return found
+
+    def moves(self, broker: BrokerInfo, refuges: RefugePlan, now_us: int) -> Moves | None:
+        """What a broker is told with the answer to its beat."""
+        drains = broker.id in self.drained
+        fullest, emptiest = self._moving.get(broker.cluster, ("", ""))
+        if not drains and broker.id != fullest:
+            self._told_us.pop(broker.id, None)
+            return None
+        began_us = self._began_us.setdefault(broker.id, now_us) if drains else now_us
+        told_us = self._told_us.get(broker.id, now_us - SECOND_US)
+        count = self._rules.rate * min(now_us - told_us, SPAN_MAX_US) // SECOND_US
+        if count:
+            self._told_us[broker.id] = now_us
+        to = refuges.of(broker)
+        if not drains:
+            to = tuple(each for each in to if each.id == emptiest)
+        others = drains and now_us - began_us >= self._rules.grace_us
+        return Moves(drains, count if to else 0, to, others)

@@ -1,0 +1,116 @@
+"""Which clients move where: a drain empties its broker, balancing stops in time, and nobody goes to a drained one."""
+
+from __future__ import annotations
+
+from tocsin.core.coordination.leader.balancing import KEY, Balance, BalanceRules, DrainOrders, Emptying
+from tocsin.core.survival.refuges import RefugePlan
+from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
+from tocsin.ports import Change
+from tocsin.wire.control import Moves
+
+SECOND = 1_000_000
+RULES = BalanceRules(enabled=True, rate=10, threshold=200, grace_us=5 * SECOND)
+
+
+def broker(name: str, cluster: str = "north", role: Role = Role.EDGE) -> BrokerInfo:
+    entrance = Entrance(Scheme.MQTT, f"{name}:1883")
+    return BrokerInfo(name, cluster, role, "127.0.0.1", 1, entrances=(entrance,))
+
+
+A, B, C = broker("a"), broker("b"), broker("c", "south")
+
+
+class Desk:
+    """A leader's balance, with the loads that brokers told."""
+
+    def __init__(self, rules: BalanceRules = RULES, **loads: int) -> None:
+        self.orders = DrainOrders()
+        self.balance = Balance(self.orders, rules)
+        self.refuges = RefugePlan()
+        self.loads = loads
+        self.look()
+
+    def look(self) -> None:
+        known = [each for each in (A, B, C) if each.id in self.loads]
+        self.refuges.rank([each for each in known if each.id not in self.balance.drained], self.loads)
+        self.balance.look(known, self.loads)
+
+    def drain(self, name: str) -> None:
+        self.orders.watched(Change("put", f"{KEY}{name}"))
+        self.look()
+
+    def moves(self, info: BrokerInfo, now_us: int) -> Moves | None:
+        return self.balance.moves(info, self.refuges, now_us)
+
+
+def test_a_drained_broker_moves_its_clients_at_the_rate() -> None:
+    desk = Desk(a=10, b=10)
+    assert desk.moves(A, 0) is None
+    desk.drain("a")
+    assert desk.moves(A, SECOND) == Moves(True, 10, (B,))
+    assert desk.moves(A, SECOND + SECOND // 2) == Moves(True, 5, (B,))
+    assert desk.moves(A, SECOND + SECOND // 2 + 1) == Moves(True, 0, (B,)), "nobody for a moment"
+    assert desk.moves(A, 60 * SECOND) == Moves(True, 20, (B,), others=True), "silence moves no crowd"
+    assert desk.moves(B, SECOND) is None
+
+
+def test_clients_that_do_not_follow_have_a_grace() -> None:
+    desk = Desk(a=10, b=10)
+    desk.drain("a")
+    told = [desk.moves(A, at * SECOND) for at in (1, 5, 6)]
+    assert [each.others for each in told if each is not None] == [False, False, True]
+
+
+def test_nobody_is_moved_to_a_drained_broker_or_to_none() -> None:
+    desk = Desk(a=10, b=10)
+    desk.drain("a")
+    desk.drain("b")
+    assert desk.moves(A, SECOND) == Moves(True, 0, ())
+    assert desk.refuges.homes(("a", "b")) == (), "and guests are not sent home to it"
+
+
+def test_an_undone_drain_ends() -> None:
+    desk = Desk(a=10, b=10)
+    desk.drain("a")
+    assert desk.moves(A, SECOND) is not None
+    desk.orders.watched(Change("delete", f"{KEY}a"))
+    desk.look()
+    assert desk.moves(A, 2 * SECOND) is None
+
+
+def test_orders_stand_while_the_table_is_told_anew() -> None:
+    orders = DrainOrders()
+    orders.watched(Change("put", f"{KEY}a"))
+    orders.watched(Change("reset"))
+    assert orders.brokers == {"a"}
+    orders.watched(Change("put", f"{KEY}b"))
+    orders.watched(Change("ready"))
+    assert orders.brokers == {"b"}
+
+
+def test_the_fullest_sends_to_the_emptiest_until_half_is_left() -> None:
+    desk = Desk(a=500, b=100, c=0)
+    assert desk.moves(A, SECOND) == Moves(False, 10, (B,))
+    assert desk.moves(B, SECOND) is None and desk.moves(C, SECOND) is None
+    desk.loads = {"a": 400, "b": 250, "c": 0}
+    desk.look()
+    assert desk.moves(A, 2 * SECOND) is not None, "it goes on below the threshold …"
+    desk.loads = {"a": 350, "b": 260, "c": 0}
+    desk.look()
+    assert desk.moves(A, 3 * SECOND) is None, "… until half is left"
+    desk.loads = {"a": 450, "b": 260, "c": 0}
+    desk.look()
+    assert desk.moves(A, 4 * SECOND) is None, "and does not begin again for less than all of it"
+
+
+def test_balancing_is_off_unless_it_is_asked_for() -> None:
+    desk = Desk(BalanceRules(), a=900, b=0)
+    assert desk.moves(A, SECOND) is None
+
+
+def test_how_far_a_drain_is_follows_from_beats() -> None:
+    desk = Desk(a=10, b=10)
+    desk.drain("a")
+    desk.balance.heard("a", 7)
+    assert desk.balance.emptying(("a", "b")) == (Emptying("a", 7, True),)
+    assert desk.balance.emptying(("b",)) == (Emptying("a", 0, False),)

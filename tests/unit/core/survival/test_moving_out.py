@@ -1,0 +1,59 @@
+"""The clients that a broker lets go: those that follow first, those that ask for the same together."""
+
+from __future__ import annotations
+
+from tocsin.core.survival.moving_out import AGAIN_US, Going, Mover, MovingOut
+from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
+from tocsin.wire.control import Moves
+
+
+def broker(name: str) -> BrokerInfo:
+    return BrokerInfo(name, "north", Role.EDGE, "h", 1, entrances=(Entrance(Scheme.MQTT, f"{name}:1883"),))
+
+
+TO = (broker("a"), broker("b"))
+
+
+def mover(client: str, *asks: str, follows: bool = True, scheme: Scheme = Scheme.MQTT) -> Mover:
+    return Mover(client, scheme, asks, follows)
+
+
+def names(going: list[Going]) -> list[str]:
+    return [each.client for each in going]
+
+
+def test_clients_that_ask_for_the_same_go_together_to_one_broker() -> None:
+    crowd = [mover(f"c{n}", "news" if n % 2 else "weather", "all") for n in range(10)]
+    going = MovingOut().choose(Moves(True, 10, TO), crowd, 0)
+    by_group = [
+        {each.server_reference for each in going if int(each.client[1:]) % 2 == odd} for odd in (0, 1)
+    ]
+    assert all(len(each) == 1 for each in by_group), by_group
+    parity = [int(each.client[1:]) % 2 for each in going]
+    assert parity in ([0] * 5 + [1] * 5, [1] * 5 + [0] * 5), "one group after the other"
+
+
+def test_no_more_go_than_may_and_nobody_is_told_twice() -> None:
+    crowd, choice = [mover(f"c{n}", "x") for n in range(5)], MovingOut()
+    first = names(choice.choose(Moves(True, 3, TO), crowd, 0))
+    second = names(choice.choose(Moves(True, 3, TO), crowd, 1))
+    assert (len(first), len(second)) == (3, 2) and not {*first} & {*second}
+    assert choice.choose(Moves(True, 3, TO), crowd, 2) == []
+    assert len(choice.choose(Moves(True, 9, TO), crowd, AGAIN_US)) == 3, "whoever is still here is told again"
+
+
+def test_others_go_after_the_followers_and_only_if_they_may() -> None:
+    crowd, choice = [mover("phone", "x", follows=False), mover("ours", "x")], MovingOut()
+    assert names(choice.choose(Moves(True, 5, TO), crowd, 0)) == ["ours"]
+    assert choice.choose(Moves(True, 5, TO), crowd, 1) == []
+    assert names(choice.choose(Moves(True, 5, TO, others=True), crowd, 2)) == ["phone"]
+
+
+def test_a_client_without_an_entrance_elsewhere_stays_while_it_may() -> None:
+    crowd, choice = [mover("secure", "x", scheme=Scheme.MQTTS)], MovingOut()
+    assert choice.choose(Moves(True, 5, TO), crowd, 0) == []
+    assert choice.choose(Moves(True, 5, TO, others=True), crowd, 1) == [Going("secure", None)]
+
+
+def test_nobody_goes_nowhere() -> None:
+    assert MovingOut().choose(Moves(True, 5, ()), [mover("c", "x")], 0) == []
