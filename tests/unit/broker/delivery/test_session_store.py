@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from tocsin.broker.delivery.session_store import HANDED, Sessions
+from tocsin.broker.delivery.session_store import HAND_OVER_DEADLINE_S, HANDED, LOST_DEADLINE_S, Sessions
 from tocsin.core.delivery.stored_session import (
     SERVED_S,
     StoredSession,
@@ -19,7 +19,7 @@ from tocsin.core.delivery.stored_session import (
 from tocsin.core.delivery.taking import Abandoned, NotYours, Unreadable
 from tocsin.core.delivery.window import Progress
 from tocsin.core.forwarding.table import Subscription
-from tocsin.errors import Conflict
+from tocsin.errors import Conflict, DeadlineExceeded
 from tocsin.ports import BusMessage, Cell, Table, TableSpec
 from tocsin.store.memory import MemoryServer, MemoryStore
 
@@ -150,6 +150,25 @@ async def test_a_broker_that_does_not_answer_loses_its_client(network: Network) 
     assert resumed
     with pytest.raises(Conflict):
         await hold.write(hold.session)
+
+
+@pytest.mark.parametrize("lost", [True, False])
+async def test_a_broker_that_counts_as_lost_is_hardly_waited_for(
+    network: Network, monkeypatch: pytest.MonkeyPatch, lost: bool
+) -> None:
+    await take(network.broker("north-1"))
+    waited: list[float] = []
+
+    async def request(subject: str, payload: bytes, *, deadline_s: float) -> bytes:
+        waited.append(deadline_s)
+        raise DeadlineExceeded(subject, deadline_s)
+
+    monkeypatch.setattr(network.store.bus, "request", request)
+    south = Sessions(
+        network.table, network.store.bus, network="net", broker="south-1", is_lost=lambda broker: lost
+    )
+    _, resumed = await take(south)
+    assert resumed and waited == [LOST_DEADLINE_S if lost else HAND_OVER_DEADLINE_S]
 
 
 async def test_two_brokers_that_want_one_client_get_it_one_after_the_other(network: Network) -> None:
