@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from tocsin.broker.delivery.session_store import HAND_OVER_DEADLINE_S, HANDED, LOST_DEADLINE_S, Sessions
+from tocsin.broker.delivery.session_store import HANDED, Sessions
 from tocsin.core.delivery.stored_session import (
     SERVED_S,
     StoredSession,
@@ -16,7 +16,7 @@ from tocsin.core.delivery.stored_session import (
     encode_session,
     session_key,
 )
-from tocsin.core.delivery.taking import Abandoned, NotYours, Unreadable
+from tocsin.core.delivery.taking import LOST_PATIENCE_MS, PATIENCE_MS, Abandoned, NotYours, Unreadable
 from tocsin.core.delivery.window import Progress
 from tocsin.core.forwarding.table import Subscription
 from tocsin.errors import Conflict, DeadlineExceeded
@@ -165,10 +165,12 @@ async def test_a_broker_that_counts_as_lost_is_hardly_waited_for(
 
     monkeypatch.setattr(network.store.bus, "request", request)
     south = Sessions(
-        network.table, network.store.bus, network="net", broker="south-1", is_lost=lambda broker: lost
+        network.table, network.store.bus, network="net", broker="south-1", lost=lambda broker: lost
     )
     _, resumed = await take(south)
-    assert resumed and waited == [LOST_DEADLINE_S if lost else HAND_OVER_DEADLINE_S]
+    assert resumed and waited == (
+        [LOST_PATIENCE_MS / 1_000] if lost else [each / 1_000 for each in PATIENCE_MS]
+    )
 
 
 async def test_two_brokers_that_want_one_client_get_it_one_after_the_other(network: Network) -> None:
