@@ -11,9 +11,9 @@ import pytest
 from tests.sim.scenes import SECOND, Scene, first_broken, settings, until
 from tocsin.client import AsyncClient
 from tocsin.client.options import Connection
-from tocsin.core.links.dialler import Dialler
+from tocsin.core.links.dialler import Dialler, DiallerState
 from tocsin.core.links.signals import Alarmed
-from tocsin.core.machine import Effect, Say
+from tocsin.core.machine import Effect, Say, Table
 from tocsin.core.survival.watchers import Watchers
 from tocsin.model.message import Address
 from tocsin.sim.faults import Fault, Partition, Pause
@@ -112,6 +112,7 @@ def test_a_client_that_believes_every_alarm_is_found(monkeypatch: pytest.MonkeyP
     def leave(self: Dialler, event: Alarmed, now_us: int) -> list[Effect]:
         return self._leave(now_us, "alarmed") if event.broker == self.broker else []
 
-    monkeypatch.setattr(Dialler, "table", {**Dialler.table, ("up", Alarmed): leave})
+    table: Table = {**Dialler.table, (DiallerState.UP, Alarmed): leave}
+    monkeypatch.setattr(Dialler, "table", table)
     broken = first_broken(scene(leaves=False), settings(), UNHEARD, 1)
     assert broken is not None and "left a broker that answers" in broken.words

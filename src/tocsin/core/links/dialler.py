@@ -117,9 +117,8 @@ BACKOFF_MAX_US = 10_000_000
 STEADY_US = 1_000_000  # a peer that accepts us and drops us sooner is dialled less and less often
 GREETING_DEADLINE_US = 10_000_000  # to dial, and again to be answered: the broker's own default for CONNECT
 HURRY_US = 3_000_000  # to dial, where there is another server to try
-PROBE_US = (
-    200_000  # for a broker that is said to be lost: far more than a round trip, far less than the detection
-)
+# For a broker that is said to be lost: far more than a round trip, far less than the detection took.
+PROBE_US = 150_000
 PROBE_MOST_US = 2_000_000
 PROBE_ROUND_TRIPS = 4
 TOLD_MAX = 8  # servers that a broker may tell us of
