@@ -45,10 +45,10 @@ DONE = msgspec.structs.replace(
     passages=(COURSE.passages[0], Passage(1, "south-2", 50.1, 50.5, "north-2", 55.0)),
 )
 BROKERS = (
-    BrokerLook("north-1", "north", 100, "ready", False, False, 100, 90, ("south-1",)),
-    BrokerLook("north-2", "north", 100, "degraded", False, True, 100, 0),
-    BrokerLook("south-1", "south", 100, "starting", True, True, 0, 0),
-    BrokerLook("south-2", "south", 100, "starting", True, False, 0, 0),
+    BrokerLook("north-1", "north", 100, "ready", False, False, False, 100, 90, ("south-1",)),
+    BrokerLook("north-2", "north", 100, "degraded", False, False, True, 100, 0),
+    BrokerLook("south-1", "south", 100, "starting", True, False, True, 0, 0),
+    BrokerLook("south-2", "south", 100, "starting", True, False, False, 0, 0),
 )
 CHANNEL: dict[str, Any] = {"executions": 12, "subscriptions": 400, "last_ms": 1_234.0, "overruns": 2}
 LOOK = Look(
@@ -163,6 +163,8 @@ def test_a_recovery_that_is_done_has_its_times() -> None:
 def test_a_failure_of_which_nobody_noticed_anything_has_no_last() -> None:
     nobody = msgspec.structs.replace(DONE, passages=())
     assert "killed: 0 subscribers; declared lost" in recovery_words(nobody)
+    frozen = msgspec.structs.replace(nobody.failure, frozen=True)
+    assert "frozen: 0 subscribers" in recovery_words(msgspec.structs.replace(nobody, failure=frozen))
 
 
 def test_the_account_counts_deliveries_losses_repeats_and_replaced_brokers() -> None:

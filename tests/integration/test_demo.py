@@ -33,6 +33,7 @@ def test_a_broker_and_a_cluster_are_killed_and_nothing_is_lost(
     assert re.search(r"lost +│ 0 ", done.stdout)
     for killed in ("north-1", "south-1 and south-2"):
         assert re.search(rf"{killed} killed +│ \d+ subscribers, all served again after [\d.]+ s", done.stdout)
+    assert re.search(r"north-2 frozen +│ \d+ subscribers, all served again after [\d.]+ s", done.stdout)
     assert "Nothing was lost, nothing came twice, everything came in order." in done.stdout
     assert done.stderr == ""
     assert not remains(tmp_path)

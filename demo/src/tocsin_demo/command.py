@@ -1,4 +1,4 @@
-"""``tocsin demo``: people walk through a city, things happen; a broker is killed, then a cluster; the account."""
+"""``tocsin demo``: people walk through a city, things happen; brokers are killed or freeze; the account."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ QUICK_SUBSCRIBERS, QUICK_SECONDS, QUICK_PERIOD_S = 24, 16, 2
 REFRESH_S: Final = 0.5
 ASK_S: Final = 2.0  # between two questions to the pipeline about the channel
 HOME_S: Final = 60.0  # for everybody to be home before the account
-VICTIM, CLUSTER = "north-1", "south"
+VICTIM, FREEZING, CLUSTER = "north-1", "north-2", "south"
 # When things happen, as a part of the time that the play takes.
-KILLED, BACK, CLUSTER_KILLED, CLUSTER_BACK = 0.18, 0.40, 0.56, 0.80
+KILLED, BACK, FROZEN, THAWED, CLUSTER_KILLED, CLUSTER_BACK = 0.14, 0.30, 0.42, 0.60, 0.72, 0.88
 LOST, CUT_SHORT = 1, 1  # exit codes
 VERDICTS: Final = {
     True: "[bold green]Nothing was lost, nothing came twice, everything came in order.[/]",
@@ -66,9 +66,9 @@ def demo(
     """Play the prototype's scene: people walk through a city, and are told of emergencies near them while brokers fail.
 
     It starts a network of its own (NATS, a coordinator, two clusters of two brokers, Spark), defines the application in
-    SQL, and has 400 subscribers walk. A broker is killed with -9 after a while, later a whole cluster. In the end what
-    Spark committed for every subscriber is held against what that subscriber got. The exit code is 1 if anything was
-    lost.
+    SQL, and has 400 subscribers walk. A broker is killed with -9 after a while, another one freezes, and later a whole
+    cluster is killed. In the end what Spark committed for every subscriber is held against what that subscriber got.
+    The exit code is 1 if anything was lost.
 
     It uses free ports and a temporary directory, and leaves nothing behind. Your own network is `tocsin up`.
     """
@@ -172,6 +172,12 @@ async def _play(played: Scene, screen: Screen) -> Account:
     await until(BACK)
     screen.tell(f"{VICTIM} comes back, and its subscribers go home")
     played.bring_back(VICTIM)
+    await until(FROZEN)
+    screen.tell(f"{FREEZING} freezes (kill -STOP): its connections stay open, and say nothing")
+    played.freeze(FREEZING)
+    await until(THAWED)
+    screen.tell(f"{FREEZING} goes on, and its subscribers go home")
+    played.bring_back(FREEZING)
     await until(CLUSTER_KILLED)
     screen.tell(f"the cluster {CLUSTER} is killed: {cluster}")
     played.kill_cluster(CLUSTER)

@@ -33,7 +33,8 @@ class BrokerLook(msgspec.Struct, frozen=True):
     cluster: str
     homes: int  # subscribers that are at home here
     health: str  # as its supervisor reports it
-    down: bool  # it is kept down
+    down: bool  # it is kept down …
+    frozen: bool  # … or stopped where it is
     lost: bool  # it counts as lost
     at_home: int  # connected here, and at home here
     guests: int  # connected here, and at home elsewhere
@@ -41,7 +42,7 @@ class BrokerLook(msgspec.Struct, frozen=True):
 
     def state(self) -> Text:
         if self.down:
-            return Text("lost" if self.lost else "killed", style="bold red")
+            return Text("lost" if self.lost else "frozen" if self.frozen else "killed", style="bold red")
         if self.stands_in_for:
             return Text(f"stands in for {', '.join(self.stands_in_for)}", style="bold cyan")
         if self.health in ("ready", "degraded"):
@@ -74,6 +75,7 @@ def look(scene: Scene, now_s: float, seconds: float, channel: dict[str, Any]) ->
     courses = tuple(map(scene.course, scene.failures))
     presence, rows, down = scene.ledger.presence(), scene.brokers, scene.down
     lost: dict[str, bool] = {}  # by the newest failure of each
+    frozen = {broker: each.failure.frozen for each in courses for broker in each.failure.brokers}
     for each in courses:
         lost.update({broker: at_s is not None for broker, at_s in each.lost_s.items()})
     told = scene.crier.told
@@ -87,6 +89,7 @@ def look(scene: Scene, now_s: float, seconds: float, channel: dict[str, Any]) ->
                 homes=home.subscribers,
                 health=rows[home.broker].health,
                 down=home.broker in down,
+                frozen=frozen.get(home.broker, False),
                 lost=lost.get(home.broker, False),
                 at_home=presence[home.broker].at_home,
                 guests=presence[home.broker].guests,
@@ -194,7 +197,7 @@ def recoveries_table(courses: Sequence[Course]) -> Table:
     """One line for each failure: its subscribers, and how long everything took from the kill on."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     headings = (
-        "killed",
+        "failed",
         "subscribers there",
         "served again",
         "the last after",
@@ -203,12 +206,12 @@ def recoveries_table(courses: Sequence[Course]) -> Table:
         "after",
     )
     for heading in headings:
-        left = heading in ("killed", "stands in")
+        left = heading in ("failed", "stands in")
         table.add_column(heading, justify="left" if left else "right", no_wrap=True)
     for each in courses:
         everybody = each.back == len(each.passages)
         table.add_row(
-            Text(" ".join(each.failure.brokers), style="bold"),
+            Text(" ".join(each.failure.brokers) + (" (frozen)" if each.failure.frozen else ""), style="bold"),
             str(len(each.passages)),
             Text(str(each.back), style="green" if everybody else "bold red"),
             _seconds(each.back_after_s),
@@ -256,7 +259,8 @@ def recovery_words(course: Course) -> str:
         if after_s is not None
     ]
     rest = ", ".join(decided) or "not declared lost"
-    return f"{' and '.join(course.failure.brokers)} killed: {people}; {rest}"
+    how = "frozen" if course.failure.frozen else "killed"
+    return f"{' and '.join(course.failure.brokers)} {how}: {people}; {rest}"
 
 
 def plain(seen: Look) -> str:

@@ -53,6 +53,18 @@ def network() -> Iterator[Any]:
         child.wait()
 
 
+def test_a_frozen_broker_goes_on_when_it_is_released(network: Any) -> None:
+    down, seen = Down(), cast(Running, network)
+    broker = network.start("ready")
+    assert down.freeze(seen, ["north-1"]) == {"north-1": broker.pid}
+    until(broker, psutil.STATUS_STOPPED)
+    down.watch(seen)
+    assert down.brokers == ("north-1",)
+    down.release(["north-1"])
+    until(broker, psutil.STATUS_SLEEPING, psutil.STATUS_RUNNING)
+    assert not down._held
+
+
 def test_a_killed_broker_is_stopped_at_its_restart_until_it_is_released(
     network: Any,
 ) -> None:

@@ -36,6 +36,7 @@ from tocsin.core.coordination.participant.signals import (
     Dispatched,
     InterestsChanged,
     Orphaned,
+    PlacesChanged,
     RoutesChanged,
 )
 from tocsin.core.machine import Effect, Event
@@ -154,6 +155,8 @@ class Door:
             case BackupsKnown(local=local, remote=remote, locally=locally, remotely=remotely):
                 self.parts.replication.set_backups(local, remote)
                 self.parts.replication.set_primaries((*locally, *remotely))
+            case PlacesChanged(lost=lost):
+                self.parts.losses.told(lost)
             case Orphaned() | Adopted():
                 pass
             case _:

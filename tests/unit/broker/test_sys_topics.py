@@ -24,7 +24,7 @@ async def test_figures_are_given_to_who_asks_and_then_only_when_they_change(door
     figures.say()
     peer = await door.peer("c")
     await peer.subscribe(TopicFilter("$SYS/broker/clients/+"))
-    first = await heard(peer, 4)
+    first = await heard(peer, 5)
     assert first["$SYS/broker/clients/connected"] == "0"
     figures.say()
     changed = await heard(peer, 2)

@@ -39,6 +39,7 @@ from tocsin.config import SETTINGS, Shares
         ("limits.packet_max_bytes", [1_023, (1 << 20) - (16 << 10) + 1]),
         ("limits.connect_deadline_s", [0.0, 301]),
         ("limits.connections_max", [0, 1_000_001]),
+        ("limits.watchers_max", [-1, 1_000_001]),
         ("limits.subscriptions_per_client", [0, 1_000_001]),
         ("limits.filters_max", [0, 10_000_001]),
         ("limits.streams_per_client", [-1, 1_000_001]),

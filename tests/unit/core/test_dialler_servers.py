@@ -277,6 +277,25 @@ def test_who_cannot_reach_where_it_is_sent_asks_to_stay() -> None:
     assert greeted(dialler.handle(Dialled(), 0)).user_properties == [HOME_V, ("home", "here:1883")]
 
 
+def test_a_guest_that_finds_nobody_at_home_goes_back_to_its_backup() -> None:
+    dialler = Dialler(GREETING, redial=True, follow=True, home="home:1")
+    dialler.handle(Started(incarnation=1), 0)
+    dialler.handle(Dialled(), 0)
+    dialler.handle(Heard(packet=told(("broker", "h"), ("server", "local:1"), ("server", "remote:1"))), 0)
+    dialler.handle(Lost(reason="killed"), 0)
+    dialler.handle(TimerFired(name=DiallerTimer.RETRY), 0)
+    assert dials(dialler.handle(Lost(reason="refused"), 0)) == [(("local", 1), 0)]
+    dialler.handle(Dialled(), 0)
+    dialler.handle(Heard(packet=told(("broker", "l"), ("server", "home:1"), ("server", "remote:1"))), 0)
+    early = DisconnectPacket(
+        reason_code=DisconnectReasonCode.USE_ANOTHER_SERVER, server_reference="home:1"
+    )  # the leader has not missed the home yet
+    assert dials(dialler.handle(Heard(packet=early), 0)) == [(("home", 1), 0)]
+    assert dials(dialler.handle(Lost(reason="refused"), 0)) == [(("local", 1), 0)], "and not the remote one"
+    assert ("stay", "yes") in greeted(dialler.handle(Dialled(), 0)).user_properties
+    assert dials(dialler.handle(Lost(reason="it is gone too"), 0)) == [(("remote", 1), 0)], "in turn"
+
+
 def test_a_home_that_no_longer_answers_is_passed_over_once() -> None:
     dialler = Dialler(GREETING, redial=True, follow=True, home="home:1")
     dialler.handle(Started(incarnation=1), 0)

@@ -10,12 +10,13 @@ from tocsin_demo.scene.ledger import Passage
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Brokers that were ended at the same time, and the subscribers that were connected to them then."""
+    """Brokers that failed at the same time, and the subscribers that were connected to them then."""
 
     brokers: tuple[str, ...]
     at_s: float
     affected: tuple[int, ...]
     pids: dict[str, int]
+    frozen: bool = False  # stopped, with their connections open; else ended
 
 
 class Course(msgspec.Struct, frozen=True):

@@ -1,8 +1,10 @@
-"""Brokers that are down: killed as a user would kill them, and kept from coming back.
+"""Brokers that are down: killed as a user would kill them, and kept from coming back; or frozen.
 
 The supervisor starts a process again half a second after it ended, often before anybody has missed it.
 A broker that is to stay down is therefore stopped (SIGSTOP) in the moment in which it is started again, before it has
 done anything: nothing listens on its ports. To bring it back is to let that process go on.
+
+A broker that is **frozen** is stopped as it is: its connections stay open, and say nothing. It goes on where it was.
 
 A stopped process does not notice that its parent has ended. So each has a **guard**, a process that ends it if ours
 is gone.
@@ -46,6 +48,13 @@ class Down:
         for pid in met.values():
             _signal(pid, number)
         return {name.removeprefix(broker_address("")): pid for name, pid in met.items()}
+
+    def freeze(self, network: Running, brokers: Iterable[str]) -> dict[str, int]:
+        """Stop the processes of these brokers where they are; their process ids."""
+        met = self.take(network, brokers, signal.SIGSTOP)
+        for broker, pid in met.items():
+            self._held[broker_address(broker)] = self._stop(pid)
+        return met
 
     def watch(self, network: Running) -> None:
         for row in network.rows():

@@ -193,19 +193,25 @@ class Scene:
         """Ask brokers to stop (SIGTERM), so that they send their clients elsewhere, and keep them down."""
         return self._end(brokers, signal.SIGTERM)
 
+    def freeze(self, *brokers: str) -> Failure:
+        """Stop brokers where they are (SIGSTOP): their connections stay open, and nothing is said on them."""
+        return self._end(brokers, signal.SIGSTOP)
+
     def _end(self, brokers: Sequence[str], number: signal.Signals) -> Failure:
         unknown = [broker for broker in brokers if broker not in self.network.servers]
         if unknown:
             known = ", ".join(self.network.servers)
             raise OperatorError(f"there is no broker {unknown[0]}", f"Name one of {known}")
         at_s = time.monotonic()
-        pids = self._down.take(self.network, brokers, number)
-        failure = Failure(tuple(brokers), at_s, self.ledger.at(brokers, at_s), pids)
+        frozen = number is signal.SIGSTOP
+        down, network = self._down, self.network
+        pids = down.freeze(network, brokers) if frozen else down.take(network, brokers, number)
+        failure = Failure(tuple(brokers), at_s, self.ledger.at(brokers, at_s), pids, frozen)
         self.failures.append(failure)
         return failure
 
     def bring_back(self, *brokers: str) -> None:
-        """Let brokers start again; all that are down if none is named."""
+        """Let brokers start again, or go on; all that are down if none is named."""
         self._down.release(brokers or None)
 
     def course(self, failure: Failure) -> Course:

@@ -16,6 +16,7 @@ from tocsin.core.delivery.copied_positions import CopiedPositions
 from tocsin.core.delivery.session_cell import SESSIONS
 from tocsin.core.delivery.stored_session import StoredSession, decode_session, session_key
 from tocsin.core.delivery.taking import (
+    LOST_PATIENCE_MS,
     AskHandOver,
     ChannelsHeld,
     ClientGone,
@@ -148,6 +149,8 @@ class Sessions:
                 self.quota.refused += full and isinstance(asked, PutKey)
                 return event
             case AskHandOver(session=session, patience_ms=patience_ms):
+                if self._lost(session.broker):
+                    patience_ms = min(patience_ms, LOST_PATIENCE_MS)
                 silent = await self._ask_for(session, came_us, patience_ms / 1_000)
                 return HandOverEnded(silent=silent, lost=silent and self._lost(session.broker), cause=cause)
             case CountRoom(owner=owner):

@@ -79,6 +79,9 @@ from tocsin.ports import Cell
 ATTEMPTS: Final = 5  # against other brokers that want the same client at the same time
 # For the broker that has the client to let it go; then it is taken. Two seconds in all: it may have a session to store.
 PATIENCE_MS: Final = (150, 300, 550, 1_000)
+LOST_PATIENCE_MS: Final = (
+    50  # for one that counts as lost: if it is there all the same it answers in milliseconds
+)
 NO_ROOM: Final = "the store has no room (shares.sessions_bytes, or its disk)"
 READ: Final = "read"
 WRITE: Final = "write"

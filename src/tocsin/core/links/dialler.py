@@ -38,7 +38,9 @@ home when its home is back.
 
 A peer may redirect the client (*use another server*, *server moved*, with a reference). A dialler that follows
 redirects (links do not: a link is to one broker) dials the other server at once, REFERRALS_MAX times in a row. It
-returns to the usual server when it loses the other; after *moved*, the other is the usual one.
+returns to the usual server when it loses the other; after *moved*, the other is the usual one. A client that was served
+and cannot reach where it is sent goes back to the server that sent it, and asks to stay: a guest is sent home as soon
+as the leader names its home three times, which may be before the leader has missed it.
 
 The owner of a dialler may hear from elsewhere that the network counts its broker as **lost** (``Alarmed``; the client
 library does, ``core.links.watch``). That may be wrong. So the dialler asks the broker for a sign of life, and leaves it
@@ -115,9 +117,8 @@ BACKOFF_MAX_US = 10_000_000
 STEADY_US = 1_000_000  # a peer that accepts us and drops us sooner is dialled less and less often
 GREETING_DEADLINE_US = 10_000_000  # to dial, and again to be answered: the broker's own default for CONNECT
 HURRY_US = 3_000_000  # to dial, where there is another server to try
-PROBE_US = (
-    200_000  # for a broker that is said to be lost: far more than a round trip, far less than the detection
-)
+# For a broker that is said to be lost: far more than a round trip, far less than the detection took.
+PROBE_US = 150_000
 PROBE_MOST_US = 2_000_000
 PROBE_ROUND_TRIPS = 4
 TOLD_MAX = 8  # servers that a broker may tell us of
@@ -191,6 +192,9 @@ class Dialler(TableMachine):
         self._own = 0  # … and which of ours it is, or (0) was told us
         self._abroad = False  # it is a redirect target of another server …
         self._stays = False  # … and one of those could not be reached
+        self._dialled: Server | None = None  # what was dialled last …
+        # … and what was before, and whether it was abroad, if it has served us and sent us here
+        self._sender: tuple[Server | None, bool] | None = None
         self._redial = redial
         self._follow = follow
         self._usual: Server | None = None  # where to dial first; None until a server has moved for good
@@ -225,6 +229,7 @@ class Dialler(TableMachine):
     def _dial_in_turn(self) -> list[Effect]:
         self._referrals = 0
         self._abroad = False
+        self._sender = None
         self._own = max(0, self._turn - len(self.told))
         if 0 < self._turn <= len(self.told):
             return self._dial_at(self.told[self._turn - 1])
@@ -232,6 +237,7 @@ class Dialler(TableMachine):
 
     def _dial_at(self, server: Server | None) -> list[Effect]:
         self.state = DiallerState.DIALLING
+        self._dialled = server
         return [Dial(server=server, turn=self._own), self._deadline(self._patience_us())]
 
     def _patience_us(self) -> int:
@@ -262,6 +268,7 @@ class Dialler(TableMachine):
         self._referrals = 0
         self._up_since_us = now_us
         self._unanswered = self._stays = False
+        self._sender = None
         self._learn(answer)
         keep_alive_s = answer.server_keep_alive
         self._ping_us = (self._greeting.keep_alive if keep_alive_s is None else keep_alive_s) * 500_000
@@ -398,9 +405,15 @@ class Dialler(TableMachine):
             HangUp(abrupt=abrupt),
         ]
         if server is not None and self._goes_to(server, reason_code):
+            if self.state is DiallerState.UP and reason_code == USE_ANOTHER_SERVER:
+                self._sender = self._dialled, self._abroad
             self._abroad = reason_code == USE_ANOTHER_SERVER
             down = Down(reason=reason, reason_code=reason_code, retry_us=0)
             return [*effects, down, *self._dial_at(server)]
+        if self._sender is not None and self.state is not DiallerState.UP:
+            (back, self._abroad), self._sender, self._stays = self._sender, None, True
+            down = Down(reason=reason, reason_code=reason_code, retry_us=0, own=own)
+            return [*effects, down, *self._dial_at(back)]
         if (self.state is not DiallerState.UP or passes) and self._has_next(self._turn):
             self._turn += 1
             down = Down(reason=reason, reason_code=reason_code, retry_us=0, own=own)

@@ -17,10 +17,10 @@ from tocsin.core.delivery.stored_session import (
     encode_session,
     session_key,
 )
-from tocsin.core.delivery.taking import Abandoned, NotYours, Unreadable
+from tocsin.core.delivery.taking import LOST_PATIENCE_MS, PATIENCE_MS, Abandoned, NotYours, Unreadable
 from tocsin.core.delivery.window import Progress
 from tocsin.core.forwarding.table import Subscription
-from tocsin.errors import Conflict
+from tocsin.errors import Conflict, DeadlineExceeded
 from tocsin.ports import BusMessage, Cell, Table, TableSpec
 from tocsin.store.memory import MemoryServer, MemoryStore
 
@@ -151,6 +151,27 @@ async def test_a_broker_that_does_not_answer_loses_its_client(network: Network) 
     assert resumed
     with pytest.raises(Conflict):
         await hold.write(hold.session)
+
+
+@pytest.mark.parametrize("lost", [True, False])
+async def test_a_broker_that_counts_as_lost_is_hardly_waited_for(
+    network: Network, monkeypatch: pytest.MonkeyPatch, lost: bool
+) -> None:
+    await take(network.broker("north-1"))
+    waited: list[float] = []
+
+    async def request(subject: str, payload: bytes, *, deadline_s: float) -> bytes:
+        waited.append(deadline_s)
+        raise DeadlineExceeded(subject, deadline_s)
+
+    monkeypatch.setattr(network.store.bus, "request", request)
+    south = Sessions(
+        network.table, network.store.bus, network="net", broker="south-1", lost=lambda broker: lost
+    )
+    _, resumed = await take(south)
+    assert resumed and waited == (
+        [LOST_PATIENCE_MS / 1_000] if lost else [each / 1_000 for each in PATIENCE_MS]
+    )
 
 
 async def test_two_brokers_that_want_one_client_get_it_one_after_the_other(network: Network) -> None:

@@ -64,7 +64,7 @@ def test_a_broker_far_away_has_longer_to_answer() -> None:
     assert timer(dialler.handle(ALARM, 6_000_000), DiallerTimer.PROBE) == PROBE_MOST_US
 
 
-def test_a_home_that_accepts_and_says_nothing_is_passed_over_when_alarmed() -> None:
+def test_a_home_that_accepts_in_silence_is_left_when_alarmed() -> None:
     dialler = at_home()
     dialler.handle(Lost(reason="broken"), 10)
     dialler.handle(TimerFired(name=DiallerTimer.RETRY), 20)
@@ -73,7 +73,7 @@ def test_a_home_that_accepts_and_says_nothing_is_passed_over_when_alarmed() -> N
     assert dials(dialler.handle(SILENCE, 50)) == [(LOCAL, 0)]
 
 
-def test_a_lost_home_is_passed_over_once_when_the_next_broker_is_lost() -> None:
+def test_a_lost_home_is_passed_over_once() -> None:
     dialler = at_home()
     dialler.handle(ALARM, 0)
     dialler.handle(SILENCE, PROBE_US)

@@ -40,7 +40,7 @@ def there() -> Watch:
     return watch
 
 
-def test_a_loss_alarms_the_clients_at_once_and_again_until_it_is_over() -> None:
+def test_a_loss_alarms_clients_at_once_and_again_while_it_lasts() -> None:
     watch = there()
     assert hears(watch, LOST_TOPIC) == [Alarm(), AGAIN]
     assert watch.handle(TimerFired(name=WatchTimer.AGAIN), 0) == [Alarm(), AGAIN]
