@@ -314,7 +314,8 @@ def copies_what_is_only_sent(patch: pytest.MonkeyPatch) -> None:
     """Backups are told that a client is as far as it was sent to, not as it has acknowledged."""
 
     def positions(delivery: DurableDelivery) -> Positions | None:
-        tracks = (delivery._machine.messages.others, delivery._machine.results.others)
+        messages, results = delivery._machine.messages, delivery._machine.results
+        tracks = (messages.others, results.others, results.critical, messages.critical)
         sent = [0 if each is None else each.delivery.next - 1 for each in tracks]
         return Positions(*sent) if any(sent) else None
 
