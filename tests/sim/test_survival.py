@@ -25,7 +25,6 @@ from tocsin.coordinator.standbys import StandbyDesk
 from tocsin.core.cells import CellWriter
 from tocsin.core.coordination.participant.participant import Participant
 from tocsin.core.coordination.participant.signals import ClientsChanged
-from tocsin.core.delivery import copied_positions
 from tocsin.core.delivery.machine import ClientDelivery
 from tocsin.core.delivery.repeats import Repeats
 from tocsin.core.delivery.session_cell import SESSIONS, SessionCell
@@ -125,6 +124,11 @@ RESTARTS: list[Fault] = [
 ]
 # A client cannot reach its home any more, and goes elsewhere.
 AWAY: list[Fault] = [Partition(at_us=5 * SECOND, for_us=25 * SECOND, side=("ben",), others=("north-1",))]
+# A client hears nothing of its broker, which then is lost.
+DEAF: list[Fault] = [
+    Partition(at_us=4 * SECOND, for_us=4 * SECOND, side=("anna",), others=("north-1",)),
+    Crash(at_us=6 * SECOND, for_us=14 * SECOND, node="north-1"),
+]
 # A broker is lost whose clock was ahead, and its clients go to others.
 AHEAD: list[Fault] = [
     Skew(at_us=SECOND // 10, for_us=29 * SECOND, node="south-1", ahead_us=60 * SECOND),
@@ -318,16 +322,12 @@ def copies_what_is_only_sent(patch: pytest.MonkeyPatch) -> None:
     """Backups are told that a client is as far as it was sent to, not as it has acknowledged."""
 
     def positions(delivery: DurableDelivery) -> Positions | None:
-        tracks = (delivery._machine.messages.others, delivery._machine.results.others)
+        messages, results = delivery._machine.messages, delivery._machine.results
+        tracks = (messages.others, results.others, results.critical, messages.critical)
         sent = [0 if each is None else each.delivery.next - 1 for each in tracks]
         return Positions(*sent) if any(sent) else None
 
     patch.setattr(DurableDelivery, "positions", property(positions))
-
-
-def believes_copies_at_qos_2(patch: pytest.MonkeyPatch) -> None:
-    """At QoS 2, too, the position of a copy counts."""
-    patch.setattr(copied_positions, "_exactly_once", lambda session: False)
 
 
 def never_ends_a_connection(patch: pytest.MonkeyPatch) -> None:
@@ -452,8 +452,7 @@ PLANTED: dict[str, Planted] = {
     "SUBACK does not wait for the backups": Planted(waits_for_no_backup, BACKED),
     "guests are not sent home": Planted(sends_nobody_home, HOME, LOST),
     "standby routes carry early": Planted(carries_before_it_is_asked, STANDBY_ROUTES, LOST),
-    "copies say what is only sent": Planted(copies_what_is_only_sent, MESSAGES, None, seeds=12),
-    "copies count at QoS 2": Planted(believes_copies_at_qos_2, MESSAGES, None, seeds=12),
+    "copies say what is only sent": Planted(copies_what_is_only_sent, MESSAGES, DEAF),
     "endings are never forgotten": Planted(never_ends_a_connection, BOUNDED, STORMS),
     "standbys are not asked": Planted(asks_no_standby, BEST, LOST_LATER, scenario="survival-standbys"),
     "a drain forgets clients that are away": Planted(

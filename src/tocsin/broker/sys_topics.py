@@ -97,6 +97,7 @@ class SysTopics:
             "replication/backups/degraded": str(table["backups_degraded"]),
             "replication/backups/behind": str(table["backups_behind"]),
             "replication/positions/out-of-sync": str(table["positions_out_of_sync"]),
+            "replication/positions/bytes-out-of-sync": str(table["volume_out_of_sync"]),
             "replication/resyncs": str(table["replication_resyncs"]),
             "replication/waits/missed": str(table["replication_waits_missed"]),
             "replication/bytes/sent": str(table["replication_bytes"]),

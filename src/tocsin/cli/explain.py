@@ -181,6 +181,7 @@ def as_json(explanation: Explanation, leader: Status | None, now_s: float) -> di
         "age_s": round(max(now_s - explanation.at_s, 0.0), 3),
         "leader": None if leader is None else leader.id,
         "subscriptions": explanation.held,
+        "strategy": explanation.strategy,
         **{
             kind: {
                 "chosen": _chosen(getattr(explanation, kind)),
@@ -221,6 +222,7 @@ def _chosen(candidates: tuple[Shown, ...]) -> str | None:
 def print_explanation(out: Console, explanation: Explanation, leader: Status | None, now_s: float) -> None:
     age = datetime.timedelta(seconds=int(max(now_s - explanation.at_s, 0)))
     head = f"{explanation.broker} holds {explanation.held:,} subscriptions; planned {age} ago"
+    head += f" by {explanation.strategy}"
     out.print(printable(head if leader else f"{head}, and nobody leads just now"))
     for kind in KINDS:
         _print_kind(out, kind, getattr(explanation, kind))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -13,6 +13,9 @@ RESOURCES = ("processor", "memory", "bandwidth", "battery")
 DELAY = "delay"  # what a standby is scored by beside resources and criteria
 CRITERIA_MAX = 16  # commands that every broker of a machine runs
 WEIGHT_MAX = 1_000.0
+
+
+Strategy = Literal["search", "lcs_mmcs", "random"]
 
 
 class Recovery(Section, frozen=True, kw_only=True):
@@ -27,6 +30,14 @@ class Recovery(Section, frozen=True, kw_only=True):
             "included. 0: twice the mean of all beside its own and the largest other, so that backups are spread.",
         ),
     ] = 0
+    strategy: Annotated[
+        Strategy,
+        Meta(
+            description="How backups are chosen. `search`: as few additional subscriptions as can be found, and few "
+            "moves. `lcs_mmcs`: Least Cost Selection and Min Max Cost Selection, as published for REAPS, anew with "
+            "each plan. `random`: any broker with room, to compare with."
+        ),
+    ] = "search"
     promote_after_ms: Annotated[
         int,
         Meta(

@@ -19,8 +19,8 @@ class Replication(Section, frozen=True, kw_only=True):
     mode: Annotated[
         Mode,
         Meta(
-            description="When backups hear how far clients are: every `period_ms`, or when as many clients as "
-            "`threshold` are further than the backups know."
+            description="When backups hear how far clients are: every `period_ms`, or when clients were sent "
+            "`threshold_bytes` more than the backups know."
         ),
     ] = "periodic"
     period_ms: Annotated[
@@ -31,15 +31,25 @@ class Replication(Section, frozen=True, kw_only=True):
             description="Time between two looks at how far clients are, in mode `periodic`.",
         ),
     ] = 5_000
-    threshold: Annotated[
+    threshold_bytes: Annotated[
         int,
         Meta(
             ge=1,
-            le=1_000_000,
-            description="How many clients' positions may differ from what the backups know, in mode "
-            "`threshold`, before the broker sends them.",
+            le=1_000_000_000_000,
+            description="In mode `threshold`: how many bytes of messages and results all clients together may have "
+            "been sent above QoS 0 that the backups do not know of, before the broker tells them. About so much is "
+            "delivered twice if the broker fails.",
         ),
-    ] = 100
+    ] = 100_000
+    threshold: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1_000_000,
+            description="In mode `threshold`, the former way: the broker also tells its backups when the positions "
+            "of so many clients differ. 0: only `threshold_bytes` counts.",
+        ),
+    ] = 0
     wait_ms: Annotated[
         int,
         Meta(

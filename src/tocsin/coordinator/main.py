@@ -82,7 +82,8 @@ async def run_coordinator(
         tables={names.table.name: table},
         own=lambda effect: _carry_out(effect, planner, standbys),
     )
-    planner = Planner(store.bus, table, settings.network, driver.post, settings.recovery.weights())
+    recovery = settings.recovery
+    planner = Planner(store.bus, table, settings.network, driver.post, recovery.weights(), recovery.strategy)
     standbys = StandbyDesk(store.bus, table, settings.network, driver.post)
     serving = asyncio.create_task(driver.run())
     stopped = asyncio.create_task(host.stopped())

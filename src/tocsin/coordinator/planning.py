@@ -7,7 +7,8 @@ coordinators, so that ``tocsin explain backup`` needs nobody to be alive.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -27,6 +28,7 @@ from tocsin.wire.summaries import Ask, Summary, decode_summary, encode, subject
 if TYPE_CHECKING:
     from tocsin.core.assignment.demand import Demand
     from tocsin.core.assignment.outcome import Plan
+    from tocsin.core.assignment.planning import Strategy
     from tocsin.core.assignment.ranking import Facts, Weights
 
 ANSWER_S: Final = 2.0  # for one page of a summary
@@ -72,6 +74,7 @@ class Explanation(msgspec.Struct, frozen=True):
     local: tuple[Shown, ...]
     remote: tuple[Shown, ...]
     shortfalls: tuple[str, ...] = ()
+    strategy: str = "search"
 
 
 EXPLANATION: Final = Document("why a broker has its backups", msgspec.json.Decoder(Explanation))
@@ -81,8 +84,15 @@ class Planner:
     """Plans backups when the leader asks, and records why each was chosen."""
 
     def __init__(
-        self, bus: Bus, table: Table, network: str, post: Post, weights: Mapping[str, float] | None = None
+        self,
+        bus: Bus,
+        table: Table,
+        network: str,
+        post: Post,
+        weights: Mapping[str, float] | None = None,
+        strategy: Strategy = "search",
     ) -> None:
+        self._strategy: Strategy = strategy
         self._bus = bus
         self._table = table
         self._network = network
@@ -114,7 +124,7 @@ class Planner:
         self._known = {each.id: self._known[each.id] for each in brokers if each.id in self._known}
         try:
             decision = await asyncio.to_thread(
-                decide, brokers, dict(self._known), effect.previous, self._weights
+                decide, brokers, dict(self._known), effect.previous, self._weights, self._strategy
             )
         except Exception:
             self._log.exception("no plan of backups could be made")
@@ -179,8 +189,13 @@ def decide(
     known: Mapping[str, tuple[dict[int, int], Summary]],
     previous: Mapping[str, Backups],
     weights: Mapping[str, float] | None = None,
+    strategy: Strategy = "search",
 ) -> Decision:
-    """The plan. Imports what needs numpy: nobody else waits for that. ``weights``: of the ranking's terms."""
+    """The plan. Imports what needs numpy: nobody else waits for that. ``weights``: of the ranking's terms.
+
+    By ``search`` the previous plan is fitted to the demand. The other strategies plan anew: what is random follows from
+    the brokers' names, so that a plan lasts while they are the same.
+    """
     from tocsin.core.assignment.demand import Demand, Member, unsaid_capacities
     from tocsin.core.assignment.outcome import Backups as Chosen
     from tocsin.core.assignment.outcome import Plan
@@ -217,10 +232,26 @@ def decide(
     demand = Demand(members, holdings)
     names = {each.id for each in brokers}
     before = {name: Chosen(each.local, each.remote) for name, each in previous.items() if name in names}
-    made = replan(Plan("search", before, {}, {}, {}), demand).plan if before else plan(demand)
+    if strategy == "search" and before:
+        made = replan(Plan("search", before, {}, {}, {}), demand).plan
+    else:
+        made = plan(demand, strategy, _ChanceOfNames(names))
     backups = {name: Backups(each.local, each.remote) for name, each in made.backups.items()}
     told = {name: answer for name, (_, answer) in known.items()}
     return Decision(backups, demand, made, facts, told, weighing, distances)
+
+
+class _ChanceOfNames:
+    """Chance that is the same for the same brokers."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._seed = "\0".join(sorted(names))
+        self._drawn = 0
+
+    def below(self, bound: int) -> int:
+        self._drawn += 1
+        digest = hashlib.blake2b(f"{self._drawn} {self._seed}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest) % bound
 
 
 def _explained(decision: Decision, broker: str, at_s: float) -> Explanation:
@@ -255,7 +286,8 @@ def _explained(decision: Decision, broker: str, at_s: float) -> Explanation:
         for each in made.shortfalls
         if each.broker == broker and (each.kind == "nobody" or each.backup in said)
     )
-    return Explanation(broker, at_s, len(demand.holdings.get(broker, {})), local, remote, shortfalls)
+    held = len(demand.holdings.get(broker, {}))
+    return Explanation(broker, at_s, held, local, remote, shortfalls, made.strategy)
 
 
 def _at(facts: Mapping[str, Facts], delays: Mapping[str, int | None], hops: float) -> dict[str, Facts]:

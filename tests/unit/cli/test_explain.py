@@ -78,7 +78,7 @@ def line(text: str, begin: str) -> list[str]:
 
 def test_every_candidate_has_its_terms_score_cost_and_obstacle() -> None:
     text = printed(EXPLANATION)
-    assert "north-1 holds 5,000 subscriptions; planned 0:01:15 ago\n" in text
+    assert "north-1 holds 5,000 subscriptions; planned 0:01:15 ago by search\n" in text
     assert "local backup: north-3" in text and "remote backup: south-1" in text
     assert line(text, "similarity") == ["similarity", "nearness", "room", "resources"]
     weights = ["× 0.60", "× 0.10", "× 0.10", "× 0.20"]

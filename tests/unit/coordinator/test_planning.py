@@ -47,6 +47,20 @@ def known(**held: set[str]) -> dict[str, tuple[dict[int, int], Summary]]:
     }
 
 
+def test_the_strategy_of_the_settings_makes_the_plan() -> None:
+    """By its turn north-1 takes the backup that adds least, though north-2 then adds more than it need."""
+    held = known(north_1={"a"}, north_2={"a", "b"}, north_3={"b"}, south_1={"a"})
+    plans = {}
+    for strategy in ("search", "lcs_mmcs", "random"):
+        decision = decide(BROKERS, held, {}, None, strategy)
+        assert decision.explained("north-1", 0.0).strategy == strategy
+        assert decision.backups == decide(BROKERS, held, {}, None, strategy).backups
+        plans[strategy] = decision.backups
+    assert plans["random"] != plans["search"] and plans["random"] != plans["lcs_mmcs"]
+    kept = decide(BROKERS, held, plans["random"], None, "lcs_mmcs")
+    assert kept.backups == plans["lcs_mmcs"], "the former plan does not bind it"
+
+
 def test_who_has_the_most_in_common_backs_and_the_explanation_says_so() -> None:
     held = known(
         north_1={"a", "b", "c"}, north_2={"x"}, north_3={"a", "b"}, south_1={"a", "b", "c"}, south_2={"y"}

@@ -68,6 +68,9 @@ class Home:
     def positions(self, client: str) -> Positions | None:
         return self.at.get(client)
 
+    def volume(self, client: str) -> int:
+        return 0
+
     def void(self, client: str) -> str:
         return ""
 

@@ -92,6 +92,7 @@ class DurableDelivery:
         "_shell",
         "_tickets",
         "_wrote",
+        "sent_bytes",
         "session",
         "session_epoch",
     )
@@ -127,6 +128,9 @@ class DurableDelivery:
         self._replay: Replay | None = None
         self._level: Callable[[], None] | None = None  # to be done when the client has caught up with the log
         self._departed = False
+        self.sent_bytes = (
+            0  # above QoS 0: what would be sent again, as far as nobody knows that it was acknowledged
+        )
         self.session, self.session_epoch = "", 0  # the uid of the stored one, and its epoch
         self._gone: Callable[[bool], None] | None = None  # told when nothing is left to store
 
@@ -301,7 +305,9 @@ class DurableDelivery:
         packet_id, repeat = machine.messages.offer(entry.position, granted.qos, critical, machine.congested)
         if packet_id:
             reach(BEFORE_SEND)
-            self._connection.queue(frames.of(self._connection.version, granted, packet_id, repeat))
+            frame = frames.of(self._connection.version, granted, packet_id, repeat)
+            self.sent_bytes += len(frame)
+            self._connection.queue(frame)
 
     def offer_result(self, place: int, critical: bool, granted: Grant, frames: Frames) -> None:
         """The same of a result that a notice has just brought; at QoS 0 it is sent once."""
@@ -313,7 +319,9 @@ class DurableDelivery:
         if packet_id or not granted.qos:
             reach(BEFORE_SEND)
             self._channels.sent += 1
-            self._connection.queue(frames.of(self._connection.version, granted, packet_id, repeat))
+            frame = frames.of(self._connection.version, granted, packet_id, repeat)
+            self.sent_bytes += len(frame) if granted.qos else 0
+            self._connection.queue(frame)
 
     def replay(self, name: str, pages: Pages, copy: Copy) -> None:
         """Send the retained messages of a subscription, as fast as the client takes them."""
@@ -417,10 +425,12 @@ class DurableDelivery:
         reach(IN_REPLAY)
         connection = self._connection
         if isinstance(effect, Deliver):
-            connection.queue(message_frame(effect, connection))
+            frame = message_frame(effect, connection)
         else:
             self._channels.sent += 1
-            connection.queue(result_frame(effect, self._channels, connection, self.subscriptions))
+            frame = result_frame(effect, self._channels, connection, self.subscriptions)
+        self.sent_bytes += len(frame)
+        connection.queue(frame)
 
     def _failed(self, error: BaseException) -> None:
         """The client has to come back: what it was sent and what it settled is stored, or is sent again."""

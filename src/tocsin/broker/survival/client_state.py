@@ -131,6 +131,10 @@ class ClientState:
         away = self._away.get(client)
         return None if away is None else away.positions
 
+    def volume(self, client: str) -> int:
+        here = self._here(client)
+        return 0 if here is None else here.delivery.sent_bytes
+
     def standing(self, client: str) -> ClientSnapshot | None:
         """All of a client that is away; None if it is not, or nothing is known of it."""
         away = self._away.get(client)

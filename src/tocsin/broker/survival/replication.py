@@ -71,7 +71,13 @@ Detour = Callable[[str, bytes], bool]  # sends to a broker that the bus does not
 
 
 def policy_of(settings: Replication) -> Policy:
-    return Policy(settings.mode, settings.period_ms * 1_000, settings.threshold, settings.wait_ms * 1_000)
+    return Policy(
+        settings.mode,
+        settings.period_ms * 1_000,
+        settings.threshold,
+        settings.wait_ms * 1_000,
+        settings.threshold_bytes,
+    )
 
 
 class Replicating:

@@ -134,9 +134,9 @@ class SubscriptionCells:
         cell = self._cells.get(k)
         if cell is None:
             subscription = BackendSubscription(bound.channel, bound.values, self._broker, self._standby)
-            self._orphans.pop(subscription.key, None)
-            writer = CellWriter(self._rules, subscription.key)
-            cell = self._cells[k] = self._keys[subscription.key] = _Cell(k, subscription, writer)
+            key = subscription.key
+            self._orphans.pop(key, None)
+            cell = self._cells[k] = self._keys[key] = _Cell(k, subscription, CellWriter(self._rules, key))
             self._unseen[k] = 0
         cell.names[name] = None
         if later_us is None or cell.cell.busy or cell.stored:

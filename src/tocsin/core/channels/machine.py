@@ -214,8 +214,10 @@ class ChannelHoldings(TableMachine):
             first = name not in self._wanting
             self._wanting.setdefault(name, {})[uid] = None
             if first:
-                self._of_channel.setdefault(channel_of(name), {})[name] = None
-                if (bound := self._meaning(name)) is not None:
+                bound = self._standbys.prepared(name) or self._meaning(name)
+                channel = channel_of(name) if bound is None else bound.channel.lower()
+                self._of_channel.setdefault(channel, {})[name] = None
+                if bound is not None:
                     self._bound[name] = bound
                     effects += self._take_up(name, bound, waits=waits)
         return effects

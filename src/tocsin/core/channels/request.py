@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from tocsin.core.channels.parameter_values import ValueInvalid, read_value, written
 from tocsin.model.catalogue import PARAMETERS_MAX, Channel, is_name
@@ -45,10 +46,12 @@ class Bound(msgspec.Struct, frozen=True):
 
     channel: str  # the name as it was defined
     values: tuple[Value, ...]
+    k: str = (
+        ""  # follows from the two: a digest, which is asked for ten times for each subscription of a session
+    )
 
-    @property
-    def k(self) -> str:
-        return k_of(self.channel, self.values)
+    def __post_init__(self) -> None:
+        force_setattr(self, "k", k_of(self.channel, self.values))
 
     @property
     def topic(self) -> str:

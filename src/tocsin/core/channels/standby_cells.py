@@ -56,6 +56,10 @@ class StandbyCells:
         """Whether results of k reach this broker's clients before its active cell is stored."""
         return self.cells.holds(k)
 
+    def prepared(self, name: str) -> Bound | None:
+        """What a name means that a primary's clients have: it was read when it was copied, not at the takeover."""
+        return self._bound.get(name)
+
     def prepare(self, event: Prepared) -> list[Effect]:
         """Names that a primary's clients have; the ticket is answered when the cells are stored."""
         effects: list[Effect] = []

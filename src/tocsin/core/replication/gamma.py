@@ -36,6 +36,10 @@ class CopiedState(Protocol):
         """None: nothing is delivered to it by position."""
         ...
 
+    def volume(self, client: str) -> int:
+        """The bytes above QoS 0 that it was sent so far on its connection; 0 if it is away."""
+        ...
+
     def void(self, client: str) -> str:
         """The id of its newest will that was settled here lately; empty: there is none."""
         ...

@@ -138,6 +138,7 @@ class Primary(TableMachine):
             "backups_behind": max((each.behind for each in recipients), default=0),
             "positions_out_of_sync": len(self._scan.found)
             + max((each.unmoved for each in recipients), default=0),
+            "volume_out_of_sync": self._scan.volume,
             "replication_resyncs": self.resyncs,
             "replication_waits": len(self._waiting),
             "replication_waits_missed": self.missed,
@@ -428,9 +429,15 @@ class Primary(TableMachine):
         """Look at the positions of the next few clients."""
         if not self._scan.look():
             return [SetTimer(name=PrimaryTimer.SCAN, delay_us=SLICE_US)]
-        found = len(self._scan.found)
-        enough = found > 0 and (self._policy.mode == "periodic" or found >= self._policy.threshold)
-        return [self._scan_later(), *(self._give_out() if enough else [])]
+        return [self._scan_later(), *(self._give_out() if self._is_enough() else [])]
+
+    def _is_enough(self) -> bool:
+        """Whether the positions that differ are to be sent."""
+        policy, found = self._policy, len(self._scan.found)
+        if policy.mode == "periodic" or not found:
+            return bool(found)
+        by_clients = 0 < policy.threshold <= found
+        return by_clients or 0 < policy.threshold_bytes <= self._scan.volume
 
     def _give_out(self) -> list[Effect]:
         """Have the positions sent that differ."""

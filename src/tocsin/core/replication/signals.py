@@ -20,8 +20,9 @@ class Policy(msgspec.Struct, frozen=True):
 
     mode: Literal["periodic", "threshold"] = "periodic"
     period_us: int = 5_000_000
-    threshold: int = 1_000  # clients whose positions differ
+    threshold: int = 0  # clients whose positions differ; 0: their number does not count
     wait_us: int = 500_000
+    threshold_bytes: int = 0  # that clients were sent since; 0: the volume does not count
 
 
 # ── what happens to a primary ────────────────────────────────────────────────────────────────────────────────

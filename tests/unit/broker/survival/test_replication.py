@@ -402,8 +402,10 @@ async def test_garbage_on_the_bus_is_counted_and_disturbs_nobody() -> None:
 
 
 def test_settings_become_a_policy() -> None:
-    settings = ReplicationSettings(mode="threshold", period_ms=100, threshold=7, wait_ms=20)
-    assert policy_of(settings) == Policy("threshold", 100_000, 7, 20_000)
+    settings = ReplicationSettings(
+        mode="threshold", period_ms=100, threshold=7, wait_ms=20, threshold_bytes=9
+    )
+    assert policy_of(settings) == Policy("threshold", 100_000, 7, 20_000, 9)
 
 
 async def former(three: Three) -> tuple[Peer, Peer]:

@@ -75,6 +75,7 @@ class State:
         self.options: dict[str, dict[str, Option]] = {}
         self.at: dict[str, Positions] = {}
         self.voids: dict[str, str] = {}
+        self.volumes: dict[str, int] = {}
 
     def clients(self) -> Iterable[str]:
         return tuple(self.heads)
@@ -90,6 +91,9 @@ class State:
 
     def positions(self, client: str) -> Positions | None:
         return self.at.get(client)
+
+    def volume(self, client: str) -> int:
+        return self.volumes.get(client, 0)
 
     def void(self, client: str) -> str:
         return self.voids.get(client, "")

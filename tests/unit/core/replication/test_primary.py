@@ -360,6 +360,28 @@ def test_by_threshold_positions_go_when_enough_differ() -> None:
     }
 
 
+def test_by_threshold_positions_go_when_the_volume_is_enough() -> None:
+    """The bytes that clients were sent count, however few clients they are."""
+    policy = msgspec.structs.replace(POLICY, mode="threshold", threshold=0, threshold_bytes=1_000)
+    told = Told(policy)
+    for client in "ab":
+        told.come(client)
+    told.settled()
+    moved(told, "a", "b")
+    told.state.volumes.update(a=400, b=500)
+    told.fire(PrimaryTimer.SCAN)
+    told.fire(PrimaryTimer.FLUSH)
+    assert told.sent(Update) == []
+    assert told.machine.statistics()["volume_out_of_sync"] == 900
+    told.state.volumes["a"] += 100
+    told.fire(PrimaryTimer.SCAN)
+    assert {each.client for each in told.update().deltas} == {"a", "b"}
+    moved(told, "a")
+    told.state.volumes["a"] = 300  # on another connection
+    told.fire(PrimaryTimer.SCAN)
+    assert told.machine.statistics()["volume_out_of_sync"] == 300
+
+
 def test_many_clients_are_looked_at_a_slice_at_a_time() -> None:
     told = Told()
     for number in range(SCAN_SLICE + 1):
