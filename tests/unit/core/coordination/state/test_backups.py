@@ -12,6 +12,7 @@ from tocsin.core.coordination.participant.signals import (
     BackupsKnown,
     DestinationsChanged,
     PlacesChanged,
+    RoutesChanged,
     StandDown,
     StandIn,
 )
@@ -134,7 +135,8 @@ def test_a_network_view_stands_in_once_per_epoch_and_then_stands_down() -> None:
     assert hears(Moved("hub", NORTH, 5, gone=True)) == [north, StandDown(broker="hub")]
     again = Moved("hub", SOUTH, 6, gone=True), TakeOver("hub", 6)
     assert hears(*again) == [south, StandIn(broker="hub", epoch=6)]
-    assert hears(backed, fresh=True) == [PlacesChanged(lost={}), StandDown(broker="hub")]
+    looked_at_again = RoutesChanged(added=(), removed=(), peers=())
+    assert hears(backed, fresh=True) == [looked_at_again, PlacesChanged(lost={}), StandDown(broker="hub")]
     assert picture.places == {}
 
 
