@@ -79,7 +79,9 @@ class ClientAuthority(Issued):
         made.path.write_bytes(secret + made.pem + b"".join(each.pem for each in chain))
         return made
 
-    def revoked(self, *certificates: Issued, seconds: float = 86_400, days_old: float = 3) -> bytes:
+    def revoked(
+        self, *certificates: Issued, seconds: float = 86_400, days_old: float = 3, number: int | None = None
+    ) -> bytes:
         """The list of those that are revoked, which is good for so long."""
         builder = (
             x509.CertificateRevocationListBuilder()
@@ -87,6 +89,8 @@ class ClientAuthority(Issued):
             .last_update(_now() - datetime.timedelta(days=days_old))
             .next_update(_now() + datetime.timedelta(seconds=seconds))
         )
+        if number is not None:
+            builder = builder.add_extension(x509.CRLNumber(number), critical=False)
         for each in certificates:
             builder = builder.add_revoked_certificate(
                 x509.RevokedCertificateBuilder()

@@ -171,6 +171,20 @@ async def test_a_list_does_not_take_the_place_of_a_newer_one(plant: Plant) -> No
         assert not await plant.refused(bad), "the authority may take a revocation back"
 
 
+async def test_lists_with_numbers_are_compared_by_number_not_by_date(plant: Plant) -> None:
+    bad = plant.one.issue("bad")
+    plant.revoke(bad, number=8, days_old=3)
+    async with plant.open(client_crl=str(plant.crl)) as door:
+        with capture_logs() as logs:
+            await asyncio.to_thread(plant.revoke, number=7, days_old=2)
+            await asyncio.to_thread(door.guard.look)
+        assert any("the one in use of number 8" in each.get("problem", "") for each in logs)
+        assert await plant.refused(bad), "its clock was wrong when it was made"
+        await asyncio.to_thread(plant.revoke, number=9, days_old=4)
+        await asyncio.to_thread(door.guard.look)
+        assert not await plant.refused(bad)
+
+
 async def test_a_revocation_list_from_the_future_is_reported_and_replaceable(plant: Plant) -> None:
     good = plant.one.issue("good")
     plant.revoke()

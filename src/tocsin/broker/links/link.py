@@ -52,11 +52,15 @@ class LinkTls(Protocol):
     """The certificates by which brokers know each other; the real ones are ``PeerTls``."""
 
     believed: frozenset[bytes]  # the authorities, as they are encoded
-    problem: str | None  # why peers do not believe the broker's own certificate
     server: ssl.SSLContext
 
     @property
     def client(self) -> ssl.SSLContext: ...
+
+    @property
+    def problem(self) -> str | None:
+        """Why peers do not believe the broker's own certificate; None: they do."""
+        ...
 
     async def replaced(self) -> None:
         """Wait until other certificates are in use."""

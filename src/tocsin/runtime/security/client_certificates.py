@@ -66,7 +66,20 @@ class _List(msgspec.Struct, frozen=True):
     signer: bytes  # fingerprint of the authority that signed it
     serials: frozenset[int]
     made: datetime.datetime
+    number: int | None  # which grows from list to list (RFC 5280, 5.2.3); None: it has none
     ends_s: float | None  # by the wall's clock
+
+    def is_older(self, other: _List) -> bool:
+        """Whether another list of the same authority is newer: by number, or by date if one of them has none."""
+        if self.number is not None and other.number is not None and self.number != other.number:
+            return self.number < other.number
+        return self.made < other.made
+
+    @property
+    def edition(self) -> str:
+        """The list's number and date, in words."""
+        number = "" if self.number is None else f"number {self.number}, "
+        return f"{number}{self.made:%Y-%m-%d %H:%M:%S} UTC"
 
 
 class Trust:
@@ -117,12 +130,12 @@ class Trust:
         """``OperatorError`` if a list is older than the one of the same authority before, unless that is of a time to
         come: then a clock was wrong."""
         now = datetime.datetime.now(datetime.UTC)
-        made = {each.signer: each.made for each in before._lists if each.made <= now}
+        in_use = {each.signer: each for each in before._lists if each.made <= now}
         for each in self._lists:
-            if (newest := made.get(each.signer)) is not None and each.made < newest:
+            if (newest := in_use.get(each.signer)) is not None and each.is_older(newest):
                 raise OperatorError(
-                    f"{self._crl} (tls.client_crl) cannot be used: the list of {each.name} is of "
-                    f"{each.made:%Y-%m-%d %H:%M:%S} UTC, and the one in use of {newest:%Y-%m-%d %H:%M:%S} UTC",
+                    f"{self._crl} (tls.client_crl) cannot be used: the list of {each.name} is of {each.edition}, and "
+                    f"the one in use of {newest.edition}",
                     "Give the newest list; to go back to an older one, restart the broker with it",
                 )
 
@@ -229,6 +242,7 @@ def _revoked(path: str, authorities: tuple[x509.Certificate, ...]) -> tuple[_Lis
                 _fingerprint(signer),
                 frozenset(each.serial_number for each in listed),
                 listed.last_update_utc,
+                _number(listed),
                 None if ends is None else ends.timestamp(),
             )
         )
@@ -236,8 +250,18 @@ def _revoked(path: str, authorities: tuple[x509.Certificate, ...]) -> tuple[_Lis
         raise _unusable(path, f"the list of {stranger} is not of an authority in tls.client_ca")
     if not found:
         raise _unusable(path, "there is no list of revoked certificates in it")
-    found.sort(key=lambda each: each.made)
-    return tuple({each.signer: each for each in found}.values())
+    newest: dict[bytes, _List] = {}
+    for each in found:
+        if each.signer not in newest or newest[each.signer].is_older(each):
+            newest[each.signer] = each
+    return tuple(newest.values())
+
+
+def _number(listed: x509.CertificateRevocationList) -> int | None:
+    try:
+        return listed.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
+    except (x509.ExtensionNotFound, ValueError):
+        return None
 
 
 def _unlisted(authorities: Sequence[x509.Certificate], lists: Sequence[_List]) -> str:

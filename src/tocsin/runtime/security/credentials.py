@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
 import ssl
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +28,7 @@ import msgspec
 
 from tocsin.errors import OperatorError
 from tocsin.runtime.security.file_signature import Signature, signature
+from tocsin.runtime.security.reminder import Reminder
 
 BUNDLE: Final = "authority.pem"
 AUTHORITY: Final = "authority.key"
@@ -33,6 +36,7 @@ ISSUED: Final = "issued"
 SCHEME: Final = "tocsin"
 LOOK_S: Final = 1.0  # how often files that are in use are looked at
 AGAIN: Final = "Issue it again with `tocsin certs`"
+SOON_S: Final = 7 * 86_400.0  # before a certificate ends: the log says so from then on
 FLIGHTS: Final = 8  # that a handshake takes at most
 
 
@@ -93,9 +97,8 @@ class PeerTls:
         self._signatures = self._signatures_now()
         self.believed: frozenset[bytes] = frozenset()  # the authorities, as they are encoded
         self._client, self._current = self._contexts()
-        self.problem = self._doubt(
-            self._client, self._current
-        )  # why peers will not believe us; None: they will
+        self._problem, self._ends_s = self._doubt(self._client, self._current)  # as the files were read …
+        self._reminder = Reminder("the certificate of this process")  # … and as time goes by
         _, self.server = self._contexts()
         self.server.sni_callback = self._hand_over
 
@@ -105,6 +108,21 @@ class PeerTls:
     def client(self) -> ssl.SSLContext:
         """The context to dial with now; ask again for each connection."""
         return self._client
+
+    @property
+    def problem(self) -> str | None:
+        """Why peers will not believe us; None: they will."""
+        return self.problem_within(0)
+
+    def problem_within(self, seconds: float) -> str | None:
+        """The same of a time to come, if nobody replaces the certificate before."""
+        now_s = time.time()
+        if self._problem is not None or now_s + seconds < self._ends_s:
+            return self._problem
+        ends = datetime.datetime.fromtimestamp(self._ends_s, datetime.UTC)
+        verb = "has ended" if self._ends_s <= now_s else "ends"
+        words = f"{self._credentials.certificate_path} {verb} ({ends:%Y-%m-%d %H:%M} UTC)"
+        return f"{words}: no process of the network believes it from then on. {AGAIN}"
 
     def reload(self) -> bool:
         """Read the files again if one changed; whether it did.
@@ -118,31 +136,31 @@ class PeerTls:
         self._signatures = found  # once a change: bad files are complained about once
         believed = self.believed
         client, current = self._contexts()
-        problem = self._doubt(client, current)
+        problem, ends_s = self._doubt(client, current)
         if problem is not None and self.believed == believed:
             raise OperatorError(problem, AGAIN)
-        self._client, self._current, self.problem = client, current, problem
+        self._client, self._current, self._problem, self._ends_s = client, current, problem, ends_s
         return True
 
     async def replaced(self) -> None:
-        """Return when the files were replaced, and are read; raises as ``reload`` does."""
+        """Return when the files were replaced, and are read; raises as ``reload`` does. Meanwhile the log is told of a
+        certificate that ends soon, or has ended."""
         while True:
+            self._reminder.remind(self.problem_within(SOON_S), time.monotonic())
             await asyncio.sleep(LOOK_S)
             if await asyncio.to_thread(self.reload):
                 return
 
-    def _doubt(self, client: ssl.SSLContext, server: ssl.SSLContext) -> str | None:
-        """Why a peer with the same authorities would not believe our certificate; None if it would."""
+    def _doubt(self, client: ssl.SSLContext, server: ssl.SSLContext) -> tuple[str | None, float]:
+        """Why a peer with the same authorities would not believe our certificate, None if it would; and when the
+        certificate ends, by the wall's clock."""
         files = self._credentials
         try:
-            _shake_hands(client, server)
+            return None, _shake_hands(client, server)
         except ssl.SSLError as error:
             reason = getattr(error, "verify_message", "") or error.reason or str(error)
-            return (
-                f"the certificate {files.certificate_path} is believed by no process with {files.ca_path}: "
-                f"{reason.lower().replace('_', ' ')}"
-            )
-        return None
+            words = f"the certificate {files.certificate_path} is believed by no process with {files.ca_path}"
+            return f"{words}: {reason.lower().replace('_', ' ')}", 0.0
 
     def _hand_over(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
         connection.context = self._current
@@ -202,16 +220,19 @@ def identity_of(uri: str) -> Identity | None:
     return identity if identity.uri == uri else None
 
 
-def _shake_hands(client: ssl.SSLContext, server: ssl.SSLContext) -> None:
-    """A handshake between two contexts, without a network; ``SSLError`` if one does not believe the other."""
+def _shake_hands(client: ssl.SSLContext, server: ssl.SSLContext) -> float:
+    """A handshake between two contexts, without a network; ``SSLError`` if one does not believe the other. When the
+    server's certificate ends, by the wall's clock."""
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
-    sides = [client.wrap_bio(back, there), server.wrap_bio(there, back, server_side=True)]
+    caller = client.wrap_bio(back, there)
+    sides = [caller, server.wrap_bio(there, back, server_side=True)]
     for _ in range(FLIGHTS):
         for side in tuple(sides):
             with contextlib.suppress(ssl.SSLWantReadError):
                 side.do_handshake()
                 sides.remove(side)
     assert not sides, "a handshake ends"
+    return float(ssl.cert_time_to_seconds(str((caller.getpeercert() or {})["notAfter"])))
 
 
 def _no_passphrase() -> str:

@@ -23,12 +23,12 @@ from tocsin.core.access.rights import Access
 from tocsin.core.access.rules import FILE_MAX_BYTES, Rule, parse_rules
 from tocsin.errors import OperatorError
 from tocsin.runtime.security.file_signature import signature
+from tocsin.runtime.security.reminder import Reminder
 from tocsin.runtime.security.tls import Certificates
 from tocsin.runtime.security.users import Users
 
 LOOK_S: Final = 1.0
 SOON_S: Final = 86_400.0  # before a list of revoked certificates ends: most are renewed every day or week
-WARN_AGAIN_S: Final = 3_600.0
 
 T = TypeVar("T")
 
@@ -58,7 +58,9 @@ class Guard:
         self._rules_signature = signature(self._rules) if self._rules else None
         self.access = Access(read_rules(self._rules) if self._rules else None)
         self.certificates = Certificates(settings.tls) if settings.tls.certificate else None
-        self._said, self._said_s = "", 0.0  # what the log was warned of last, and when
+        self._reminder = Reminder(
+            "client certificates"
+        )  # of a list of revoked certificates that ends, or has ended
         self._log = structlog.get_logger()
 
     @property
@@ -80,13 +82,8 @@ class Guard:
         return None if self.certificates is None else self.certificates.list_problem(within_s)
 
     def _warn(self, now_s: float) -> None:
-        """Say in the log that a list of revoked certificates ends, or has ended: as soon as it does, then hourly."""
-        problem = self.problem(SOON_S)
-        if problem is None:
-            self._said = ""
-        elif problem != self._said or now_s - self._said_s >= WARN_AGAIN_S:
-            self._said, self._said_s = problem, now_s
-            self._log.warning("client certificates", problem=problem)
+        """Say in the log that a list of revoked certificates ends, or has ended."""
+        self._reminder.remind(self.problem(SOON_S), now_s)
 
     async def watch(self, changed: Callable[[Changed], None]) -> None:
         """Look again and again, and say what changed; until cancelled."""

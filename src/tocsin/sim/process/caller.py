@@ -38,8 +38,8 @@ class Caller:
     # ── what a scenario says ────────────────────────────────────────────────────────────────────────────────
 
     def greeting(self) -> ConnectPacket:
-        """Its first packet on a connection."""
-        raise NotImplementedError
+        """Its first packet on a connection; if nothing else is said, for a session that ends with the connection."""
+        return ConnectPacket(self.name, clean_start=True, keep_alive=0)
 
     def welcomed(self, answer: ConnAckPacket) -> None:
         """A broker has accepted it."""

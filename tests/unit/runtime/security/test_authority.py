@@ -7,11 +7,13 @@ import socket
 import ssl
 import stat
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from cryptography import x509
+from structlog.testing import capture_logs
 
 from tocsin.errors import OperatorError
 from tocsin.runtime.security import authority as module
@@ -25,6 +27,7 @@ from tocsin.runtime.security.credentials import (
     identity_of,
     peer_of,
 )
+from tocsin.runtime.security.reminder import AGAIN_S, Reminder
 
 
 @pytest.fixture
@@ -292,6 +295,26 @@ def test_a_new_authority_counts_also_where_the_certificate_is_the_old_ones(
     found.ca_path.write_bytes(other.ca_path.read_bytes())
     assert north.reload() and "is believed by no process" in (north.problem or "")
     assert north.believed == PeerTls(other).believed, "the old one may have been stolen"
+
+
+def test_a_certificate_that_ends_while_in_use_is_a_problem(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    north = PeerTls(authority.ensure("north-1", role="broker"))
+    lasts_s = 10 * 366 * 86_400
+    assert north.problem is None and " ends (" in (north.problem_within(lasts_s) or "")
+    later_s = time.time() + lasts_s
+    monkeypatch.setattr("tocsin.runtime.security.credentials.time.time", lambda: later_s)
+    assert "broker-north-1.pem has ended" in (north.problem or "") and "tocsin certs" in (north.problem or "")
+
+
+def test_a_problem_is_said_when_it_is_new_and_every_hour() -> None:
+    reminder = Reminder("the certificate")
+    with capture_logs() as logs:
+        for now_s, problem in enumerate(("ends", "ends", "has ended", None, "ends")):
+            reminder.remind(problem, now_s)
+        reminder.remind("ends", 4 + AGAIN_S)
+    assert [each["problem"] for each in logs] == ["ends", "has ended", "ends", "ends"]
 
 
 # ── names ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -8,9 +8,10 @@ from typing import Final
 from tocsin.config import Settings
 from tocsin.ports import LogSpec
 from tocsin.sim.invariants import AllRunning, Invariant
+from tocsin.sim.process.messages import AcknowledgedIsDurable, Written
 from tocsin.sim.process.restless import AlarmingPublisher, Subscriber
 from tocsin.sim.process.stage import LOG, NETWORK, Stage, configured
-from tocsin.sim.scenarios.durable.promises import AcknowledgedIsDurable, Taken, Written
+from tocsin.sim.scenarios.durable.promises import Taken, message_key
 from tocsin.sim.scenarios.durable.sessions import (
     CriticalFirst,
     Doors,
@@ -51,7 +52,7 @@ def fill(
 
 
 def promises() -> list[Invariant]:
-    written, doors = Written(), Doors()
+    written, doors = Written(message_key), Doors()
     taken, sessions = Taken(written), SessionsLast(doors)
     return [
         doors,

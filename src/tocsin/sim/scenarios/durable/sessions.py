@@ -13,11 +13,12 @@ from tocsin.sim.chance import MILLION
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.process.broker import broker_at
 from tocsin.sim.process.machine import SimulatedProcess
+from tocsin.sim.process.messages import Written
 from tocsin.sim.process.packets import Key
 from tocsin.sim.process.restless import Client, Publisher
 from tocsin.sim.process.signals import Arrived
 from tocsin.sim.process.stage import SESSIONS
-from tocsin.sim.scenarios.durable.promises import Taken, Written, client_at
+from tocsin.sim.scenarios.durable.promises import Taken, client_at
 from tocsin.sim.world import World
 
 TAKEN_OVER: Final = 0x8E  # the reason code for a client that another connection has

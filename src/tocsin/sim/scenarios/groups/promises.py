@@ -15,9 +15,10 @@ from tocsin.core.shared.stored_group import group_key as key_of
 from tocsin.model.message import Address
 from tocsin.ports import Change
 from tocsin.sim.invariants import Invariant
+from tocsin.sim.process.messages import AcknowledgedIsDurable, Written
 from tocsin.sim.process.packets import Key
 from tocsin.sim.process.stage import GROUPS, LOG
-from tocsin.sim.scenarios.durable.promises import AcknowledgedIsDurable, Written
+from tocsin.sim.scenarios.durable.promises import message_key
 from tocsin.sim.scenarios.durable.sessions import Doors, OnlyTheUsurpedStop, SessionsLast
 from tocsin.sim.world import World
 from tocsin.wire.topics import matches
@@ -106,7 +107,7 @@ class Cells(Invariant):
         """Nobody passes by a message of the group's."""
         if group.first != before.first or group.next < before.next:
             self.broken(f"{group.name} went from {before.next} to {group.next}")
-        for position, _, topic in self._written.entries:
+        for position, _, topic, _ in self._written.entries:
             passed = before.next <= position < group.next and matches(self._filters[group.name], topic)
             if passed and position not in group.free and position not in _all_claimed(group):
                 self.broken(f"{group.name} went from {before.next} to {group.next}, past {position}")
@@ -186,7 +187,7 @@ class Shared(Invariant):
                 self.broken(f"nobody could subscribe to {name}")
         # Visitors that were at brokers which crashed are still in the cell, if nobody came since.
         excused = self._cells.visited | self._cells.left | self._cells.unsettled(self._fleeting)
-        for position, key, topic in self._written.entries:
+        for position, key, topic, _ in self._written.entries:
             since = self._since.get(self._group_of(topic))
             due = (since is not None and position > since) or position in self._cells.claimed
             if due and key not in self._taken and position not in excused:
@@ -233,7 +234,7 @@ def _all_claimed(group: StoredGroup) -> list[int]:
 
 
 def promises(lasting: tuple[str, ...], fleeting: str, visitors: tuple[Address, ...]) -> list[Invariant]:
-    written = Written()
+    written = Written(message_key)
     cells, doors = Cells((*lasting, fleeting), visitors, written), Doors()
     return [
         written,

@@ -14,7 +14,6 @@ from typing import Final
 import msgspec
 from mqtt5 import (
     ConnAckPacket,
-    ConnectPacket,
     Packet,
     PublishPacket,
     QoS,
@@ -89,9 +88,6 @@ class Station(Caller):
             case Speak(topic=topic) if self.ready:
                 payload = self._traffic.publish(topic, self._broker, self.now_us)
                 self.say(PublishPacket(topic, payload, qos=QoS.AT_MOST_ONCE))
-
-    def greeting(self) -> ConnectPacket:
-        return ConnectPacket(self.name, clean_start=True, keep_alive=0)
 
     def welcomed(self, answer: ConnAckPacket) -> None:
         self.ready = not self._wanted

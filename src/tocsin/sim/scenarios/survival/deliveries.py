@@ -5,74 +5,22 @@ settled.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 from tocsin.core.delivery.stored_session import StoredSession
 from tocsin.core.delivery.window import Progress
 from tocsin.core.machine import Say
 from tocsin.model.message import Address
-from tocsin.model.publication import Publication, decode_publication
-from tocsin.model.subjects import is_critical, said_reference
+from tocsin.model.publication import Publication
 from tocsin.ports import Entry
 from tocsin.sim.invariants import Invariant
+from tocsin.sim.process.messages import Receipts, Written, key_in
+from tocsin.sim.process.packets import Key
 from tocsin.sim.process.stage import LOG
 from tocsin.sim.scenarios.survival.looking import Brokers, Running
 from tocsin.sim.scenarios.survival.ownership import Sessions
-from tocsin.sim.scenarios.survival.programs import WILLS, Listener, Resident, Subscriber, key_of
+from tocsin.sim.scenarios.survival.programs import WILLS, Listener, Resident, Subscriber
 from tocsin.sim.world import World
 from tocsin.wire.topics import matches
-
-Key = tuple[str, int]  # who published a message, and its number
-
-
-def key_in(say: Say) -> Key:
-    return cast(Key, say.facts["key"])
-
-
-class Written(Invariant):
-    """Notes the log's messages. A message at QoS 2 is in the log once."""
-
-    name = "a message at QoS 2 is in the log once"
-
-    def __init__(self) -> None:
-        self.entries: list[tuple[int, Key, str, int]] = []  # position, message, topic, QoS
-        self.topics: dict[Key, str] = {}
-        self.copies: dict[Key, int] = {}
-        self.first: dict[Key, int] = {}  # message → its first position
-        self.critical: dict[Key, None] = {}
-
-    def attach(self, world: World) -> None:
-        world.observers.on_entry(LOG.name, self._look)
-
-    def _look(self, entry: Entry) -> None:
-        if said_reference(entry.subject) is not None:
-            return
-        publication = decode_publication(entry.payload)
-        key = key_of(publication.payload)
-        if publication.qos == 2 and key in self.copies:
-            self.broken(f"message {key} is at {self.first[key]} and at {entry.position}")
-        self.copies[key] = self.copies.get(key, 0) + 1
-        self.first.setdefault(key, entry.position)
-        self.topics[key] = publication.topic
-        if is_critical(entry.subject):
-            self.critical[key] = None
-        self.entries.append((entry.position, key, publication.topic, publication.qos))
-
-
-class AcknowledgedIsDurable(Invariant):
-    """A program that was told so can forget its message."""
-
-    name = "what is acknowledged is in the log"
-
-    def __init__(self, written: Written) -> None:
-        self._written = written
-
-    def attach(self, world: World) -> None:
-        world.observers.on_say("acknowledged", self._look)
-
-    def _look(self, publisher: Address, say: Say) -> None:
-        if key_in(say) not in self._written.copies:
-            self.broken(f"{publisher} was told so of message {key_in(say)}; the log does not have it")
 
 
 class Messages(Sessions):
@@ -88,11 +36,8 @@ class Messages(Sessions):
         self._residents = {each.name: each for each in residents}
         self._since: dict[Address, dict[str, int]] = {}  # resident → filter → positions beyond are its due
         self._unstored: dict[Address, dict[str, None]] = {}  # SUBACK came, and the store does not have them
-        self._seen: dict[tuple[Address, Key], None] = {}
+        self._receipts = Receipts(written, self._is_due, self.broken)
         self._told: dict[tuple[Address, Key], None] = {}
-        # Resident, critical or not → the first position of the newest such message that was new to it.
-        self._last: dict[tuple[Address, bool], int] = {}
-        self._on_connection: dict[Address, tuple[object, dict[Key, int]]] = {}
 
     def attach(self, world: World) -> None:
         super().attach(world)
@@ -129,27 +74,8 @@ class Messages(Sessions):
         self._told[who, key_in(say)] = None
 
     def _on_took(self, who: Address, say: Say) -> None:
-        if who not in self._residents:
-            return
-        key = key_in(say)
-        connection, counts = self._on_connection.get(who, (None, {}))
-        if connection != say.facts["connection"]:
-            counts = {}
-            self._on_connection[who] = (say.facts["connection"], counts)
-        counts[key] = counts.get(key, 0) + 1
-        if counts[key] > self._written.copies.get(key, 0):
-            self.broken(f"{who} got message {key} again on one connection")
-        if (who, key) not in self._seen:
-            self._seen[who, key] = None
-            self._keep_order(who, key)
-
-    def _keep_order(self, who: Address, key: Key) -> None:
-        position, track = self._written.first[key], (who, key in self._written.critical)
-        if not self._is_due(who, position, self._written.topics[key]):
-            return  # from before it subscribed, or perhaps so: a repeat of it may have come later
-        if position < self._last.get(track, 0):
-            self.broken(f"{who} got message {key} of position {position} after {self._last[track]}")
-        self._last[track] = position
+        if who in self._residents:
+            self._receipts.take(who, say)
 
     def _is_due(self, who: Address, position: int, topic: str) -> bool:
         filters = self._since.get(who, {})

@@ -13,19 +13,18 @@ from tocsin.ports import Entry, LogSpec
 from tocsin.sim.chance import MILLION
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.plan import Profile
+from tocsin.sim.process.messages import AcknowledgedIsDurable, Written
 from tocsin.sim.process.stage import LOG, NAMES, NETWORK, SESSIONS, Stage, configured
 from tocsin.sim.scenarios.survival.bequests import NotOfTheLiving, WillsAreTold, WillsOnce
 from tocsin.sim.scenarios.survival.copies import BackupsKnow, CopiesAgree
 from tocsin.sim.scenarios.survival.covers import StandbyRoutesWait
 from tocsin.sim.scenarios.survival.deliveries import (
-    AcknowledgedIsDurable,
     Heard,
     Messages,
     NothingGivenUp,
     OnlyUnsettledAgain,
     Shared,
     ToldOnce,
-    Written,
 )
 from tocsin.sim.scenarios.survival.drains import OPERATOR, Emptied, operate
 from tocsin.sim.scenarios.survival.looking import PLACE_TAKEN, STANDS_IN, Brokers
@@ -46,6 +45,7 @@ from tocsin.sim.scenarios.survival.programs import (
     Publisher,
     Resident,
     Subscriber,
+    key_of,
 )
 from tocsin.sim.scenarios.survival.promotion import BestStandby
 from tocsin.sim.scenarios.survival.recovery import AtHome, Bounded, NobodyIsOusted, Recovers, Settled
@@ -162,7 +162,7 @@ def promises(brokers: Brokers, programs: tuple[Program, ...], setting: Setting) 
     residents = [each for each in programs if isinstance(each, Resident)]
     listeners = [each for each in programs if isinstance(each, Listener)]
     mortals = [each for each in programs if isinstance(each, Mortal)]
-    written, once = Written(), WillsOnce(mortals)
+    written, once = Written(lambda publication: key_of(publication.payload)), WillsOnce(mortals)
     until_us, notice_us = setting.trouble_us + setting.settle_us, setting.pace.notice_s * MILLION
     return [
         written,
