@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -51,13 +51,18 @@ async def line(stream: asyncio.StreamReader | None) -> str:
 
 
 @pytest.fixture(params=["python", "c"])
-def subscriber(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
+def subscriber(
+    request: pytest.FixtureRequest, tmp_path: Path, debian_program: Callable[[str, str], str]
+) -> list[str]:
     """The command of a small subscriber, but for its server and query."""
     if request.param == "python":
         return [sys.executable, "-I", str(EXAMPLES / "small_client.py"), "subscribe"]
     program = tmp_path / "small_client"
     flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-fsanitize=address,undefined"]
-    subprocess.run(["cc", *flags, "-o", program, EXAMPLES / "small_client.c"], check=True)
+    subprocess.run(
+        [debian_program("gcc", "build-essential"), *flags, "-o", program, EXAMPLES / "small_client.c"],
+        check=True,
+    )
     return [str(program)]
 
 
