@@ -1,7 +1,8 @@
 """The broker, the transport and the user of a client command.
 
 The broker is named by address (``host:port``, or a URL with the scheme ``mqtt``, ``mqtts``, ``ws`` or ``wss``), by its
-id, or it is the first one of the network that runs here. Options about certificates mean TLS.
+id, or it is the first one of the network that runs here. If nobody is named and that one is away, the coordinators'
+door says where else to go. Options about certificates mean TLS.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import typer
 
 from tocsin.cli.options import made_by
 from tocsin.client import AsyncClient
-from tocsin.client.address import SECURE, Server, read_address
+from tocsin.client.address import DEFAULT_DOOR, SECURE, Server, read_address
 from tocsin.config import DEFAULT_BROKERS
 from tocsin.errors import OperatorError
 from tocsin.runtime.network.directory import BrokerAddress, read_network
@@ -86,11 +87,12 @@ def caller(
     """A client as the options describe it, not connected yet; ``OperatorError`` if they cannot be used."""
     secure = bool(authorities or certificate or key or insecure)
     server = find_broker(broker, address, state, secure=secure)
+    others = [] if broker or address else find_doors(state, server)
     context = None
     if server.secure:
         context = client_context(authorities=authorities, certificate=certificate, key=key, insecure=insecure)
     return AsyncClient(
-        [server],
+        [server, *others],
         username=user or None,
         password=password_of(user, password),
         tls=context,
@@ -121,6 +123,18 @@ def find_broker(broker: str, address: str, state: Path, *, secure: bool = False)
         )
     scheme = next(each for each in ("mqtt", "mqtts", "ws", "wss") if each in ways)
     return Server(*ways[scheme], scheme)
+
+
+def find_doors(state: Path, like: Server) -> list[Server]:
+    """The coordinators' doors for who speaks as one does to this server: they know where else to go."""
+    network = read_network(state)
+    if network is None:
+        found: tuple[str, ...] = (DEFAULT_DOOR,)
+    else:
+        entrances = network.door.entrances if network.door is not None else ()
+        found = tuple(f"{scheme}://{address}" for scheme, address in entrances)
+    doors = [read_address(each) for each in found]
+    return [each for each in doors if each.scheme == like.scheme]
 
 
 def _parsed(address: str, secure: bool) -> Server:
