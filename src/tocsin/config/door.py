@@ -90,6 +90,12 @@ class Door(Section, frozen=True, kw_only=True):
         host = self.advertise or LOOPBACK.get(self.host, self.host)
         return tuple((DOOR_SCHEMES[name], joined(host, port)) for name, port in self.ports().items())
 
+    def names(self) -> frozenset[str]:
+        """Every host:port that clients of this machine and others may know a door by."""
+        local = ("localhost", "127.0.0.1", "::1") if self.host in (*LOOPBACK, *LOOPBACK.values()) else ()
+        here = (joined(host, port) for host in (self.host, *local) for port in self.ports().values())
+        return frozenset((*(address for _, address in self.entrances()), *here))
+
     def addresses(self, scheme: str) -> tuple[str, ...]:
         """The doors for clients of one scheme."""
         return tuple(address for each, address in self.entrances() if each == scheme)

@@ -57,7 +57,7 @@ class DoorKeeper:
         chosen = settings.door
         self._ports = ports
         self._view = View(machine, table)
-        self._door = self.deciding(chosen.proxy, chosen.cluster)
+        self._door = self.deciding(chosen.proxy, chosen.cluster, chosen.names())
         proxy = None if ports.tls is None else Proxy(settings.network, ports.tls, self._silent)
         self.listener = DoorListener(
             self._door, self._view, proxy, settings.limits, chosen.connections_max, ports.context

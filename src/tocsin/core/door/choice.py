@@ -81,10 +81,6 @@ class Directory:
             return home
         return self._by_address.get(home)
 
-    def home_of(self, caller: Caller) -> str | None:
-        """The broker, there or lost, that a client states as its home; None if it states none that we know."""
-        return self.broker_of(caller.home) if caller.home else None
-
     def order(self, caller: Caller, last: str | None, near: str, turn: int) -> list[Candidate]:
         """Every broker that would serve a client, best first.
 
@@ -97,7 +93,7 @@ class Directory:
         return list(found.values())
 
     def _candidates(self, caller: Caller, last: str | None, near: str, turn: int) -> Iterator[Candidate]:
-        home = self.home_of(caller)
+        home = self.broker_of(caller.home) if caller.home else None
         if home is not None:
             yield from self._of(home, "the client's home")
         else:

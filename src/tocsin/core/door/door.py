@@ -12,9 +12,9 @@ address. A client that states its home does follow redirects; it comes again if 
 server (``stays``), or if the door has redirected it to every broker within TRIED_US. Clients without an id are one
 client for each address.
 
-*For good*: a client that states a home which is no broker has the door itself for its home, or a broker that is no
-more. It gets *server moved*, and the broker that it is sent to is its home from then on. Other clients keep the door's
-address.
+*For good*: a client that states one of the doors' own addresses as its home has no home yet. It gets *server moved*,
+and the broker that it is sent to is its home from then on. Other clients keep the door's address; and a home that this
+coordinator does not know may be a broker that has not joined yet.
 
 **No client is sent in a circle**: it is not redirected to the same broker twice within TRIED_US, and a client that does
 not follow is redirected once (with ``never`` both as far as there are other brokers). A broker that did not answer the
@@ -25,6 +25,7 @@ Bounds: VISITS_MAX clients are remembered, the oldest are forgotten first; each 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final, Literal
 
 import msgspec
@@ -82,9 +83,10 @@ class _Visit:
 class Door:
     """Decides for every client that knocks at one coordinator's door."""
 
-    def __init__(self, proxy: Proxy, near: str = "") -> None:
-        """``near``: the cluster whose brokers come first for clients that name none."""
+    def __init__(self, proxy: Proxy, near: str = "", own: Collection[str] = ()) -> None:
+        """``near``: the cluster whose brokers come first for clients that name none; ``own``: addresses of doors."""
         self._proxy = proxy
+        self._own = frozenset(own)
         self._near = near
         self._turn = 0
         self._visits: dict[tuple[str, str], _Visit] = {}  # by client id and source; the oldest first
@@ -98,7 +100,7 @@ class Door:
             return Refuse(_nobody(network))
         self._turn += 1
         if (chosen := self._redirected_to(caller, visit, ordered, now_us)) is not None:
-            return self._redirect(caller, visit, network, chosen, now_us)
+            return self._redirect(caller, visit, chosen, now_us)
         if self._proxy == "never":
             return Refuse("this door passes no clients on (door.proxy), and cannot redirect this one")
         visit.last = ordered[0].broker.id
@@ -134,16 +136,14 @@ class Door:
             return None
         return next(iter(untried), None)
 
-    def _redirect(
-        self, caller: Caller, visit: _Visit, network: Directory, chosen: Candidate, now_us: int
-    ) -> Redirect:
+    def _redirect(self, caller: Caller, visit: _Visit, chosen: Candidate, now_us: int) -> Redirect:
         name = visit.last = chosen.broker.id
         before = {each: at_us for each, at_us in visit.redirected.items() if now_us - at_us <= TRIED_US}
         before.pop(name, None)
         visit.redirected = {**before, name: now_us}
         address = chosen.address(caller.scheme)
         assert address is not None, "a client is redirected to where there is a way in for it"
-        return Redirect(chosen, address, moved=caller.follows and network.home_of(caller) is None)
+        return Redirect(chosen, address, moved=caller.follows and caller.home in self._own)
 
     def _visit(self, caller: Caller) -> _Visit:
         """The memory of a client, now the newest."""

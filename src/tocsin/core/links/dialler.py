@@ -39,9 +39,9 @@ home when its home is back.
 A peer may redirect the client (*use another server*, *server moved*, with a reference). A dialler that follows
 redirects (links do not: a link is to one broker) dials the other server at once, REFERRALS_MAX times in a row. It
 returns to the usual server when it loses the other; after *moved*, the other is the usual one and its home, and the
-first server comes last. A client that was served and cannot reach where it is sent goes back to the server that sent it,
-and asks to stay: a guest is sent home as soon as the leader names its home three times, which may be before the leader
-has missed it.
+first server comes last. A client that was served and cannot reach where it is sent goes back to the server that sent
+it, and asks to stay: a guest is sent home as soon as the leader names its home three times, which may be before the
+leader has missed it.
 
 The owner of a dialler may hear from elsewhere that the network counts its broker as **lost** (``Alarmed``; the client
 library does, ``core.links.watch``). That may be wrong. So the dialler asks the broker for a sign of life, and leaves it

@@ -77,13 +77,16 @@ def test_silent_broker_is_tried_last_for_a_while() -> None:
 
 
 def test_client_with_the_door_as_home_is_moved_for_good() -> None:
-    door = Door("auto")
+    door = Door("auto", own=("door:1882",))
     answer = door.answer(stranger(home="door:1882", follows=True), NETWORK, 0)
     assert isinstance(answer, Redirect)
     assert answer.moved
     there = door.answer(stranger(client="d", home="b", follows=True), NETWORK, 0)
     assert isinstance(there, Redirect)
     assert (there.reference, there.moved) == ("b:1883", False)
+    yet = door.answer(stranger(client="e", home="not-joined-yet:1883", follows=True), NETWORK, 0)
+    assert isinstance(yet, Redirect)
+    assert not yet.moved
 
 
 def test_client_that_cannot_reach_its_broker_is_passed_on() -> None:
