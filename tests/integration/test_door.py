@@ -8,6 +8,8 @@ import json
 import os
 import queue
 import signal
+import subprocess
+import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -30,6 +32,19 @@ def ask(network: dict[str, Any], path: str) -> Any:
     where = f"http://127.0.0.1:{network['door']['port']}{path}"
     with urllib.request.urlopen(where, timeout=DEADLINE_S) as answer:
         return json.load(answer)
+
+
+def explained(network: dict[str, Any], home: str) -> Any:
+    """Why the door sends a client elsewhere whose home is lost."""
+    command = [sys.executable, "-P", "-m", "tocsin", "explain", "door", "phone", "--home", home, "--json"]
+    done = subprocess.run(
+        [*command, "--state", network["state"]],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=True,
+    )
+    return json.loads(done.stdout)
 
 
 @contextlib.contextmanager
@@ -92,3 +107,4 @@ async def test_one_address_is_enough_while_two_brokers_die() -> None:
                     await program.publish("a/b", f"message {number}", qos=1)
                 await asyncio.to_thread(phone.hear, b"message %d" % number)
             assert len(set(dead)) == 2, "the phone was passed on to another broker"
+            assert "lost" in explained(network, dead[0])["reason"]

@@ -7,6 +7,7 @@ door says where else to go. Options about certificates mean TLS.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from tocsin.client import AsyncClient
 from tocsin.client.address import DEFAULT_DOOR, SECURE, Server, read_address
 from tocsin.config import DEFAULT_BROKERS
 from tocsin.errors import OperatorError
+from tocsin.runtime.network import mdns
 from tocsin.runtime.network.directory import BrokerAddress, read_network
 from tocsin.runtime.security.tls import client_context
 
@@ -33,7 +35,8 @@ AddressOption = Annotated[
     typer.Option(
         "--at",
         metavar="HOST:PORT",
-        help="Address of a broker anywhere, or a URL: mqtts://host:port, ws://…, wss://….",
+        help="Address of a broker anywhere, or a URL: mqtts://host:port, ws://…, wss://…; "
+        "`mdns`: the network that answers in the local network.",
     ),
 ]
 StateOption = Annotated[
@@ -70,6 +73,7 @@ InsecureOption = Annotated[
     typer.Option("--insecure", help="Do not check the broker's certificate; open to interception."),
 ]
 DEFAULT_STATE = Path(".tocsin")
+MDNS: Final = "mdns"
 PASSWORD_VARIABLE: Final = "TOCSIN_PASSWORD"
 
 
@@ -86,8 +90,11 @@ def caller(
 ) -> AsyncClient:
     """A client as the options describe it, not connected yet; ``OperatorError`` if they cannot be used."""
     secure = bool(authorities or certificate or key or insecure)
-    server = find_broker(broker, address, state, secure=secure)
-    others = [] if broker or address else find_doors(state, server)
+    if address == MDNS:
+        server, *others = announced(secure)
+    else:
+        server = find_broker(broker, address, state, secure=secure)
+        others = [] if broker or address else find_doors(state, server)
     context = None
     if server.secure:
         context = client_context(authorities=authorities, certificate=certificate, key=key, insecure=insecure)
@@ -123,6 +130,18 @@ def find_broker(broker: str, address: str, state: Path, *, secure: bool = False)
         )
     scheme = next(each for each in ("mqtt", "mqtts", "ws", "wss") if each in ways)
     return Server(*ways[scheme], scheme)
+
+
+def announced(secure: bool) -> list[Server]:
+    """The doors that coordinators announce in the local network. Raises ``OperatorError``."""
+    found = [Server(host, port, scheme) for scheme, host, port in asyncio.run(mdns.find())]
+    fitting = [each for each in found if each.secure == secure]
+    if not fitting:
+        raise OperatorError(
+            f"no network with a door{' for TLS' if secure else ''} answers here",
+            "Name an address with --at, or set door.host and door.mdns where the network runs",
+        )
+    return fitting
 
 
 def find_doors(state: Path, like: Server) -> list[Server]:

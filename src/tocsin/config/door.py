@@ -12,6 +12,7 @@ from tocsin.config.section import Section
 PUBLIC_MAX = 8
 DOOR_SCHEMES = {"port": "mqtt", "tls_port": "mqtts"}
 Proxy = Literal["auto", "always", "never"]
+Announce = Literal["auto", "always", "never"]
 
 
 class Door(Section, frozen=True, kw_only=True):
@@ -75,6 +76,14 @@ class Door(Section, frozen=True, kw_only=True):
             description="Connections of clients to one coordinator's door, those passed on included.",
         ),
     ] = 10_000
+
+    mdns: Annotated[
+        Announce,
+        Meta(
+            description="Announce the door in the local network (`_mqtt._tcp` and `_tocsin._tcp`), with the extra "
+            "`tocsin[mdns]`. `auto`: if the extra is installed and the door is not on a loopback address."
+        ),
+    ] = "auto"
 
     def ports(self) -> dict[str, int]:
         """The ports on which it listens, by the setting that says so; 0 is still to be chosen."""

@@ -22,6 +22,7 @@ from tocsin.config import SETTINGS, Shares
         ("door.proxy", ["sometimes"]),
         ("door.cluster", ["a" * 64]),
         ("door.connections_max", [0, 1_000_001]),
+        ("door.mdns", ["perhaps"]),
         ("coordinator.snapshot_every", [99, 10_000_001]),
         ("coordinator.streams_max", [0, 10_000_001]),
         ("coordinator.queries_max", [0, 10_000_001]),

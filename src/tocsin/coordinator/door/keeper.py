@@ -24,6 +24,7 @@ from tocsin.errors import OperatorError, PortTaken
 from tocsin.ports import Table
 from tocsin.runtime.machines.clock import now_us
 from tocsin.runtime.machines.listening import listen_on
+from tocsin.runtime.network.mdns import Announcement, is_wanted
 
 LOOK_S: Final = 1.0  # how often it is asked how full brokers are, or whether a port is free
 
@@ -39,13 +40,15 @@ class DoorPorts:
         tls: Tls | None,
         context: ssl.SSLContext | None = None,
         problem: str = "",
+        announcement: Announcement | None = None,
     ) -> None:
         """``tls``: by what the coordinator proves itself to brokers; ``context``: for clients over TLS; ``problem``:
-        why nobody can be passed on."""
+        why nobody can be passed on; ``announcement``: in the local network."""
         self.listen = listen
         self.tls = tls
         self.context = context
         self.problem = problem
+        self.announcement = announcement
 
 
 class DoorKeeper:
@@ -76,12 +79,17 @@ class DoorKeeper:
 
     async def run(self) -> None:
         """Open the door and keep it; until cancelled."""
+        announcement = self._ports.announcement
         try:
             await self._open()
+            if announcement is not None:
+                await announcement.open()
             while True:
                 await self._view.look()
                 await asyncio.sleep(LOOK_S)
         finally:
+            if announcement is not None:
+                await announcement.close()
             await self.listener.close()
 
     async def _open(self) -> None:
@@ -143,4 +151,5 @@ def real_ports(settings: Settings, name: str) -> DoorPorts | None:
             raise
         return opened
 
-    return DoorPorts(listen, tls, context, problem=problem)
+    announcement = Announcement(settings.network, name, chosen) if is_wanted(chosen) else None
+    return DoorPorts(listen, tls, context, problem, announcement)
