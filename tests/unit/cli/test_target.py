@@ -13,6 +13,7 @@ from tocsin.cli.main import main
 from tocsin.cli.target import announced, caller, find_broker, find_doors
 from tocsin.client.address import Server
 from tocsin.errors import OperatorError
+from tocsin.runtime.network import mdns
 
 NETWORK = """{"network": "n", "pid": 1, "nats": [], "brokers": [
   {"id": "east-1", "cluster": "east", "role": "edge", "host": "10.0.0.1", "port": 2000},
@@ -66,14 +67,14 @@ def test_announced_doors_are_those_of_the_way_that_is_asked_for(monkeypatch: pyt
     async def find() -> list[tuple[str, str, int]]:
         return [("mqtt", "10.0.0.9", 1), ("mqtts", "10.0.0.9", 2)]
 
-    monkeypatch.setattr(target.mdns, "find", find)
+    monkeypatch.setattr(mdns, "find", find)
     assert announced(secure=True) == [Server("10.0.0.9", 2, "mqtts")]
     assert announced(secure=False) == [Server("10.0.0.9", 1)]
 
     async def none() -> list[tuple[str, str, int]]:
         return []
 
-    monkeypatch.setattr(target.mdns, "find", none)
+    monkeypatch.setattr(mdns, "find", none)
     with pytest.raises(OperatorError, match=r"door\.mdns"):
         announced(secure=False)
 
