@@ -53,10 +53,12 @@ class Attention:
         self.balance.look(infos, self._loads)
 
     def loads(self) -> dict[str, int]:
-        """How full brokers are, in thousandths and in steps, lest each client changes it; those that are empty not."""
+        """How full brokers are, in thousandths and in steps, lest each client changes it; those that are empty not.
+        A broker that is drained counts as full: nobody is to be sent there."""
         stepped = {
             broker: load // STEP * STEP if load < FULL else FULL for broker, load in self._loads.items()
         }
+        stepped |= dict.fromkeys(self.balance.drained, FULL)
         return {broker: load for broker, load in sorted(stepped.items()) if load}
 
     # ── what is heard ───────────────────────────────────────────────────────────────────────────────────────
