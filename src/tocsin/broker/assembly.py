@@ -377,4 +377,6 @@ class Broker:
         return self._member.refuge(scheme, self._sent_away, now_us())
 
     def _destinations(self, scheme: Scheme) -> list[str]:
-        return self._member.destinations(scheme, self.parts.listener.clients, now_us())
+        """Where clients of this broker can go: backups, refuges, and last the coordinators' doors."""
+        found = self._member.destinations(scheme, self.parts.listener.clients, now_us())
+        return list(dict.fromkeys((*found, *self._host.settings.door.addresses(scheme))))

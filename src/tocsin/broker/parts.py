@@ -42,6 +42,7 @@ from tocsin.broker.delivery.wills import WillInquiries, WillPublisher, Wills
 from tocsin.broker.door.clients import Clients
 from tocsin.broker.door.listener import Listener
 from tocsin.broker.door.ownership import Ownership
+from tocsin.broker.door.passed_on import PassedOnClient
 from tocsin.broker.door.redirects import Redirects
 from tocsin.broker.forwarding.exchange import Counts, Exchange
 from tocsin.broker.forwarding.fanout import Outbox
@@ -422,7 +423,13 @@ class Parts:
             redirects=ports.redirects(self.isolation),
         )
         self.removal = Removal(self._broker, self.listener)
-        self.link_door = LinkDoor(ports.security, limits, self.exchange, self.gossip.hear)
+        self.link_door = LinkDoor(
+            ports.security,
+            limits,
+            self.exchange,
+            self.gossip.hear,
+            lambda transport: PassedOnClient(self.listener.make, transport),
+        )
         self.probes = Probes(ports.own, ports.security)
 
     def _make_link(self, peer: BrokerInfo) -> Link:

@@ -80,6 +80,7 @@ class JsonBoard:
             "nats": self._network.nats,
             "brokers": self._network.brokers,
             "feeder": self._network.feeder,
+            "door": self._network.door,
             "pids": {row.name: row.pid for row in rows if row.pid is not None},
         }
         with contextlib.suppress(OSError):  # nobody reads: the network runs all the same
@@ -166,6 +167,8 @@ def table(rows: tuple[Row, ...], network: NetworkFile, now_us: int) -> Table:
 
 def _other_address(row: Row, network: NetworkFile) -> str:
     """Embedded servers are the first rows, in the order of their addresses; others say where they are."""
+    if row.name.startswith("coordinator-") and network.door is not None:
+        return "\n".join(network.door.urls())
     told = [row.facts[name] for name in ADDRESS_FACTS if row.facts.get(name)]
     if told:
         return "\n".join(map(str, told))

@@ -10,6 +10,7 @@ import asyncio
 import datetime
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -17,7 +18,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from tocsin.cli import standbys
+from tocsin.cli import doors, standbys
 from tocsin.cli.layout import console, lay_out, printable
 from tocsin.cli.sources import ConfigOption, SetOption, StateOption, network_settings
 from tocsin.config import Settings
@@ -26,6 +27,7 @@ from tocsin.coordinator.status import Status, read_all
 from tocsin.core.coordination.names import StoreNames
 from tocsin.errors import OperatorError
 from tocsin.ports import Table
+from tocsin.runtime.network.directory import read_network
 from tocsin.store.jetstream import JetStreamStore
 
 app = typer.Typer(help="Explain the network's decisions.", no_args_is_help=True)
@@ -80,6 +82,46 @@ def backup(
         typer.echo(msgspec.json.format(msgspec.json.encode(said), indent=2).decode())
     else:
         print_explanation(console(), found.explanation, found.leader, time.time())
+
+
+@app.command()
+def door(
+    client: Annotated[
+        str, typer.Argument(metavar="[CLIENT]", help="Client id; a new client if left out.")
+    ] = "",
+    home: Annotated[
+        str, typer.Option("--home", metavar="BROKER", help="Id or address of the client's home.")
+    ] = "",
+    near: Annotated[
+        str, typer.Option("--near", metavar="CLUSTER", help="Cluster that the client is near to.")
+    ] = "",
+    scheme: Annotated[
+        str, typer.Option("--scheme", metavar="SCHEME", help="mqtt, mqtts, ws or wss.")
+    ] = "mqtt",
+    json: Annotated[bool, typer.Option("--json", help="One JSON object, as the door says it.")] = False,
+    config: ConfigOption = None,
+    sets: SetOption = None,
+    state: StateOption = None,
+) -> None:
+    """Show the brokers that the coordinators' door would give a client, best first, and why.
+
+        tocsin explain door phone
+
+        tocsin explain door phone --home north-1 --near north --json
+
+    The door of this machine's network is asked; where none runs here, those of the settings.
+    """
+    settings = network_settings(config, sets, state)
+    network = read_network(Path(settings.state))
+    entrances = settings.door.entrances()
+    if network is not None:
+        entrances = network.door.entrances if network.door is not None else ()
+    given = {"client": client, "home": home, "near": near, "scheme": scheme}
+    answer = doors.ask(entrances, {name: value for name, value in given.items() if value})
+    if json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode())
+    else:
+        doors.print_order(console(), answer)
 
 
 @app.command()

@@ -1,11 +1,13 @@
 """The broker, the transport and the user of a client command.
 
 The broker is named by address (``host:port``, or a URL with the scheme ``mqtt``, ``mqtts``, ``ws`` or ``wss``), by its
-id, or it is the first one of the network that runs here. Options about certificates mean TLS.
+id, or it is the first one of the network that runs here. If nobody is named and that one is away, the coordinators'
+door says where else to go. Options about certificates mean TLS.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from pathlib import Path
@@ -15,9 +17,10 @@ import typer
 
 from tocsin.cli.options import made_by
 from tocsin.client import AsyncClient
-from tocsin.client.address import SECURE, Server, read_address
+from tocsin.client.address import DEFAULT_DOOR, SECURE, Server, read_address
 from tocsin.config import DEFAULT_BROKERS
 from tocsin.errors import OperatorError
+from tocsin.runtime.network import mdns
 from tocsin.runtime.network.directory import BrokerAddress, read_network
 from tocsin.runtime.security.tls import client_context
 
@@ -32,7 +35,8 @@ AddressOption = Annotated[
     typer.Option(
         "--at",
         metavar="HOST:PORT",
-        help="Address of a broker anywhere, or a URL: mqtts://host:port, ws://…, wss://….",
+        help="Address of a broker anywhere, or a URL: mqtts://host:port, ws://…, wss://…; "
+        "`mdns`: the network that answers in the local network.",
     ),
 ]
 StateOption = Annotated[
@@ -69,6 +73,7 @@ InsecureOption = Annotated[
     typer.Option("--insecure", help="Do not check the broker's certificate; open to interception."),
 ]
 DEFAULT_STATE = Path(".tocsin")
+MDNS: Final = "mdns"
 PASSWORD_VARIABLE: Final = "TOCSIN_PASSWORD"
 
 
@@ -85,12 +90,16 @@ def caller(
 ) -> AsyncClient:
     """A client as the options describe it, not connected yet; ``OperatorError`` if they cannot be used."""
     secure = bool(authorities or certificate or key or insecure)
-    server = find_broker(broker, address, state, secure=secure)
+    if address == MDNS:
+        server, *others = announced(secure)
+    else:
+        server = find_broker(broker, address, state, secure=secure)
+        others = [] if broker or address else find_doors(state, server)
     context = None
     if server.secure:
         context = client_context(authorities=authorities, certificate=certificate, key=key, insecure=insecure)
     return AsyncClient(
-        [server],
+        [server, *others],
         username=user or None,
         password=password_of(user, password),
         tls=context,
@@ -121,6 +130,30 @@ def find_broker(broker: str, address: str, state: Path, *, secure: bool = False)
         )
     scheme = next(each for each in ("mqtt", "mqtts", "ws", "wss") if each in ways)
     return Server(*ways[scheme], scheme)
+
+
+def announced(secure: bool) -> list[Server]:
+    """The doors that coordinators announce in the local network. Raises ``OperatorError``."""
+    found = [Server(host, port, scheme) for scheme, host, port in asyncio.run(mdns.find())]
+    fitting = [each for each in found if each.secure == secure]
+    if not fitting:
+        raise OperatorError(
+            f"no network with a door{' for TLS' if secure else ''} answers here",
+            "Name an address with --at, or set door.host and door.mdns where the network runs",
+        )
+    return fitting
+
+
+def find_doors(state: Path, like: Server) -> list[Server]:
+    """The coordinators' doors for who speaks as one does to this server: they know where else to go."""
+    network = read_network(state)
+    if network is None:
+        found: tuple[str, ...] = (DEFAULT_DOOR,)
+    else:
+        entrances = network.door.entrances if network.door is not None else ()
+        found = tuple(f"{scheme}://{address}" for scheme, address in entrances)
+    doors = [read_address(each) for each in found]
+    return [each for each in doors if each.scheme == like.scheme]
 
 
 def _parsed(address: str, secure: bool) -> Server:

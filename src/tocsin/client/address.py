@@ -16,6 +16,9 @@ import msgspec
 from tocsin.errors import AddressInvalid
 
 PORTS: Final = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443}  # where a URL says none
+DEFAULT_SERVER: Final = "mqtt://127.0.0.1:1883"  # the first broker of a network with the default settings
+DEFAULT_DOOR: Final = "mqtt://127.0.0.1:1882"  # its coordinators' door, which knows where else to go
+DEFAULT_SERVERS: Final = (DEFAULT_SERVER, DEFAULT_DOOR)
 SECURE: Final = {"mqtt": "mqtts", "ws": "wss"}  # the same over TLS
 
 

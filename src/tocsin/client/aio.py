@@ -25,7 +25,7 @@ from typing import Any, Final, Self, Unpack
 
 from mqtt5 import ConnAckPacket, DisconnectPacket, Packet, PublishPacket
 
-from tocsin.client.address import Server, read_servers, read_user
+from tocsin.client.address import DEFAULT_SERVERS, Server, read_servers, read_user
 from tocsin.client.answers import Answer, Answers
 from tocsin.client.channel import Notifications, topic_of
 from tocsin.client.message import checked, checked_qos, filter_of, frame_of, publication_of
@@ -57,7 +57,6 @@ from tocsin.wire.codec import encode
 from tocsin.wire.connect import V5
 from tocsin.wire.topics import QUERY_PREFIX, STREAMS_PREFIX, check_topic
 
-DEFAULT_SERVER: Final = "mqtt://127.0.0.1:1883"
 OUTBOUND_MAX_BYTES: Final = 1 << 20  # written and not sent, before a publish waits for the broker
 LEAVING_S: Final = 5.0  # to send what was written before the end
 AGING_S: Final = 60.0  # far more than the second after which a broker has stored what was acknowledged
@@ -73,7 +72,7 @@ class AsyncClient:
     """A client for asyncio: publishes, subscribes, and reconnects by itself."""
 
     def __init__(
-        self, servers: str | Sequence[str | Server] = DEFAULT_SERVER, **options: Unpack[Options]
+        self, servers: str | Sequence[str | Server] = DEFAULT_SERVERS, **options: Unpack[Options]
     ) -> None:
         """Raises ``AddressInvalid``, and ``ValueError`` for an option that cannot be."""
         options["client_id"] = options.get("client_id") or f"tocsin-py-{token_hex(6)}"

@@ -21,8 +21,8 @@ from typing import Any, Final, Generic, Self, TypeVar, Unpack
 import uvloop
 
 from tocsin.client import stream, subscription
-from tocsin.client.address import Server
-from tocsin.client.aio import DEFAULT_SERVER, AsyncClient
+from tocsin.client.address import DEFAULT_SERVERS, Server
+from tocsin.client.aio import AsyncClient
 from tocsin.client.channel import Notification
 from tocsin.client.message import Message
 from tocsin.client.options import Options, Publishing
@@ -195,7 +195,7 @@ class Client:
     """A client for programs without asyncio: publishes, subscribes, and reconnects by itself."""
 
     def __init__(
-        self, servers: str | Sequence[str | Server] = DEFAULT_SERVER, **options: Unpack[Options]
+        self, servers: str | Sequence[str | Server] = DEFAULT_SERVERS, **options: Unpack[Options]
     ) -> None:
         self._inner = AsyncClient(servers, **options)
         self._loop = _Loop()

@@ -10,6 +10,7 @@ from tocsin.config.budgets import Budgets
 from tocsin.config.catalogue import PREFIX, SECRET_KEYS, SETTINGS, Setting, value_of
 from tocsin.config.chaos import Chaos
 from tocsin.config.coordinator import Coordinator
+from tocsin.config.door import Door
 from tocsin.config.feeds import Feeds
 from tocsin.config.loading import File, Loaded, load
 from tocsin.config.membership import Membership
@@ -45,6 +46,7 @@ __all__ = [
     "ClientName",
     "Coordinator",
     "Criterion",
+    "Door",
     "Feeds",
     "File",
     "Limits",

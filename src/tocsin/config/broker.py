@@ -124,7 +124,7 @@ class Broker(Section, frozen=True, kw_only=True):
     def entrances(self) -> dict[str, str]:
         """Where clients find it: host:port by scheme, once its ports are chosen."""
         own = {
-            scheme: _joined(self.reachable_at(name), port)
+            scheme: joined(self.reachable_at(name), port)
             for name, scheme in SCHEMES.items()
             if (port := getattr(self, name)) >= 0
         }
@@ -136,7 +136,8 @@ class Broker(Section, frozen=True, kw_only=True):
         return {name: port for name, port in named.items() if port >= 0}
 
 
-def _joined(host: str, port: int) -> str:
+def joined(host: str, port: int) -> str:
+    """An address as host:port."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

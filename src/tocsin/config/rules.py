@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
 from tocsin.config.broker import SCHEMES
+from tocsin.config.door import DOOR_SCHEMES
 from tocsin.config.membership import LEAST as MEMBERSHIP_LEAST
 from tocsin.config.recovery import DELAY, RESOURCES
 from tocsin.config.schema import Settings
@@ -29,6 +30,7 @@ def check(settings: Settings, origins: Mapping[str, str]) -> None:
         _check_membership,
         _check_scoring,
         _check_feeds,
+        _check_door,
     ):
         rule(settings, origins)
 
@@ -137,15 +139,22 @@ def _check_brokers(settings: Settings, origins: Mapping[str, str]) -> None:
         _check_public(f"{where}.public", broker.public, source)
 
 
-def _check_public(key: str, urls: tuple[str, ...], source: str) -> None:
-    remedy = f"Write each once, as one of {', '.join(f'{scheme}://host:port' for scheme in SCHEMES.values())}"
+def _check_public(
+    key: str,
+    urls: tuple[str, ...],
+    source: str,
+    schemes: tuple[str, ...] = tuple(SCHEMES.values()),
+    *,
+    one_each: bool = True,
+) -> None:
+    remedy = f"Write each once, as one of {', '.join(f'{scheme}://host:port' for scheme in schemes)}"
     seen: set[str] = set()
     for url in urls:
         scheme, _, address = url.partition("://")
-        problem = _url_problem(url, tuple(SCHEMES.values()), "an entrance for clients")
+        problem = _url_problem(url, schemes, "an entrance for clients")
         if "@" in address:
             problem = "carries a name or a password"
-        elif problem is None and scheme in seen:
+        elif problem is None and one_each and scheme in seen:
             problem = f"there is another for {scheme}"
         elif problem is None and url != url.strip("/").lower():
             problem = "has capitals, or a slash at its end"
@@ -196,6 +205,9 @@ def _listeners(settings: Settings) -> Iterator[tuple[str, str, int]]:
         for name, port in broker.ports().items():
             if port:
                 yield f"brokers[{index}].{name}", broker.host_of(name), port
+    for name, port in settings.door.ports().items():
+        if port:
+            yield f"door.{name}", settings.door.host, port
     for name in ("http_port", "https_port"):
         if (port := getattr(settings.feeds, name)) > 0:
             yield f"feeds.{name}", settings.feeds.http_host, port
@@ -331,4 +343,31 @@ def _check_feeds(settings: Settings, origins: Mapping[str, str]) -> None:
             origins["feeds.username"],
             "feeds.password is of no use without it",
             "Name the user",
+        )
+
+
+def _check_door(settings: Settings, origins: Mapping[str, str]) -> None:
+    door = settings.door
+    _check_host("door.host", door.host, origins["door.host"])
+    if door.advertise:
+        _check_host("door.advertise", door.advertise, origins["door.advertise"])
+    _check_public(
+        "door.public", door.public, origins["door.public"], tuple(DOOR_SCHEMES.values()), one_each=False
+    )
+    if door.tls_port >= 0 and not settings.tls.certificate:
+        raise SettingError(
+            "door.tls_port",
+            door.tls_port,
+            origins["door.tls_port"],
+            "a TLS listener needs a certificate",
+            "Set tls.certificate and tls.key",
+        )
+    clusters = {broker.cluster for broker in settings.brokers}
+    if door.cluster and door.cluster not in clusters:
+        raise SettingError(
+            "door.cluster",
+            door.cluster,
+            origins["door.cluster"],
+            "no broker belongs to this cluster",
+            f"Name one of {', '.join(sorted(clusters))}, or leave it out",
         )

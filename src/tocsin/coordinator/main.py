@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from tocsin.config import Settings
+from tocsin.coordinator.door.keeper import DoorKeeper, DoorPorts, real_ports
 from tocsin.coordinator.planning import Planner
 from tocsin.coordinator.standbys import StandbyDesk
 from tocsin.coordinator.status import describe, free_standbys, tell
@@ -49,7 +50,8 @@ async def serve(process: Process, name: str) -> None:
     store = await JetStreamStore.open(settings.nats, "coordinator", name=name)
     store.shares = settings.shares.by_name(settings.network)
     try:
-        await run_coordinator(process, name, store, (socket.gethostname(), os.getpid()))
+        where = (socket.gethostname(), os.getpid())
+        await run_coordinator(process, name, store, where, door=real_ports(settings, name))
     finally:
         await store.close()
 
@@ -60,9 +62,10 @@ async def run_coordinator(
     store: Store,
     where: tuple[str, int],
     began: Callable[[Coordinator], None] = lambda machine: None,
+    door: DoorPorts | None = None,
 ) -> None:
     """Run one coordinator over a store until its host asks it to stop. ``where``: its machine and process id; ``began``
-    is told of the machine."""
+    is told of the machine; ``door``: what its door for clients needs, None if it has none."""
     settings = host.settings
     names = StoreNames(settings.network)
     machine = Coordinator(name, names, options(settings))
@@ -85,23 +88,28 @@ async def run_coordinator(
     recovery = settings.recovery
     planner = Planner(store.bus, table, settings.network, driver.post, recovery.weights(), recovery.strategy)
     standbys = StandbyDesk(store.bus, table, settings.network, driver.post)
+    keeper = None if door is None else DoorKeeper(settings, machine, table, door)
     serving = asyncio.create_task(driver.run())
     stopped = asyncio.create_task(host.stopped())
+    parts = [serving]
+    if keeper is not None:
+        parts += [asyncio.create_task(keeper.run()), asyncio.create_task(keeper.listener.ending.wait())]
     try:
-        while not stopped.done() and not serving.done():
-            _report(host, machine)
+        while not stopped.done() and not any(part.done() for part in parts):
+            _report(host, machine, keeper)
             telling = asyncio.create_task(tell(table, describe(machine, *where)))
-            await asyncio.wait((serving, stopped), timeout=REPORT_S, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((*parts, stopped), timeout=REPORT_S, return_when=asyncio.FIRST_COMPLETED)
             telling.cancel()
-        if serving.done():
-            serving.result()  # the machine has a bug: let it be seen
+        for part in parts:
+            if part.done():
+                part.result()  # a bug of ours: let it be seen
         host.report("stopping")
         driver.post(Resigning(cause=f"{name}:stop"))
         await asyncio.wait((serving,), timeout=RESIGN_S)
     finally:
-        for task in (serving, stopped):
+        for task in (*parts, stopped):
             task.cancel()
-        await asyncio.gather(serving, stopped, return_exceptions=True)
+        await asyncio.gather(*parts, stopped, return_exceptions=True)
         await planner.close()
         await standbys.close()
 
@@ -149,9 +157,9 @@ def options(settings: Settings) -> Options:
     )
 
 
-def _report(host: Host, machine: Coordinator) -> None:
+def _report(host: Host, machine: Coordinator, keeper: DoorKeeper | None) -> None:
     state = machine.replica
-    facts = {
+    facts: dict[str, object] = {
         "brokers": len(state.members),
         "streams": len(state.presence.streams),
         "queries": len(state.matching),
@@ -160,7 +168,11 @@ def _report(host: Host, machine: Coordinator) -> None:
     }
     if machine.state in (CoordinatorState.NEW, CoordinatorState.RESTORING):
         host.report("starting", problem=machine.problem or "reading the command log", **facts)
+        return
+    facts |= {"epoch": machine.epoch, "level": state.level, "leads": machine.leader is not None}
+    if keeper is None:
+        host.report("ready", **facts)
+    elif keeper.problem:
+        host.report("degraded", problem=keeper.problem, **facts, **keeper.facts())
     else:
-        host.report(
-            "ready", epoch=machine.epoch, level=state.level, leads=machine.leader is not None, **facts
-        )
+        host.report("ready", **facts, **keeper.facts())

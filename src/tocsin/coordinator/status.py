@@ -76,6 +76,7 @@ class Status(msgspec.Struct, frozen=True):
     standbys: tuple[str, ...] = ()  # that are free
     draining: tuple[Draining, ...] = ()  # brokers that are being emptied, as the leader knows
     promoted: dict[str, str] = {}  # standby → the broker whose place it has, or is about to have
+    loads: dict[str, int] = {}  # of a leader: how full brokers are, in thousandths; those that are empty not
 
 
 STATUS: Final = Document("the status of a coordinator", msgspec.json.Decoder(Status))
@@ -104,6 +105,7 @@ def describe(machine: Coordinator, host: str, pid: int) -> Status:
         standbys=free_standbys(state),
         draining=_draining(machine),
         promoted=_promoted(state),
+        loads={} if machine.leader is None else machine.leader.attention.loads(),
     )
 
 

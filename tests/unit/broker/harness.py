@@ -76,6 +76,12 @@ def _authority() -> Authority:
 
 
 @functools.cache
+def coordinator_tls(name: str = "coordinator-1") -> PeerTls:
+    """With what a coordinator of this name proves that it is one."""
+    return PeerTls(_authority().ensure(name, role="coordinator"))
+
+
+@functools.cache
 def security_of(broker: str) -> LinkSecurity:
     """With what a broker of this name proves that it is one."""
     return LinkSecurity(NETWORK, PeerTls(_authority().ensure(broker, role="broker")))

@@ -10,9 +10,10 @@ import typer
 
 from tocsin.cli import target
 from tocsin.cli.main import main
-from tocsin.cli.target import caller, find_broker
+from tocsin.cli.target import announced, caller, find_broker, find_doors
 from tocsin.client.address import Server
 from tocsin.errors import OperatorError
+from tocsin.runtime.network import mdns
 
 NETWORK = """{"network": "n", "pid": 1, "nats": [], "brokers": [
   {"id": "east-1", "cluster": "east", "role": "edge", "host": "10.0.0.1", "port": 2000},
@@ -49,6 +50,33 @@ def test_a_broker_is_found_in_the_network_that_runs_here(tmp_path: Path) -> None
     (tmp_path / "network.json").write_text(NETWORK)
     assert find_broker("east-2", "", tmp_path) == Server("10.0.0.2", 2001)
     assert find_broker("", "", tmp_path) == Server("10.0.0.1", 2000)
+
+
+def test_doors_come_behind_the_broker_that_nobody_named(tmp_path: Path) -> None:
+    door = '"door": {"host": "0.0.0.0", "port": 1, "entrances": [["mqtt", "10.0.0.9:1"], ["mqtts", "10.0.0.9:2"]]}'
+    assert find_doors(tmp_path, Server("127.0.0.1", 1883)) == [Server("127.0.0.1", 1882)]
+    (tmp_path / "network.json").write_text(NETWORK)
+    assert find_doors(tmp_path, Server("10.0.0.1", 2000)) == []
+    (tmp_path / "network.json").write_text(NETWORK[:-1] + f", {door}}}")
+    assert find_doors(tmp_path, Server("10.0.0.1", 2000)) == [Server("10.0.0.9", 1)]
+    assert find_doors(tmp_path, Server("10.0.0.2", 2002, "mqtts")) == [Server("10.0.0.9", 2, "mqtts")]
+    assert find_doors(tmp_path, Server("10.0.0.2", 2003, "wss")) == []
+
+
+def test_announced_doors_are_those_of_the_way_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def find() -> list[tuple[str, str, int]]:
+        return [("mqtt", "10.0.0.9", 1), ("mqtts", "10.0.0.9", 2)]
+
+    monkeypatch.setattr(mdns, "find", find)
+    assert announced(secure=True) == [Server("10.0.0.9", 2, "mqtts")]
+    assert announced(secure=False) == [Server("10.0.0.9", 1)]
+
+    async def none() -> list[tuple[str, str, int]]:
+        return []
+
+    monkeypatch.setattr(mdns, "find", none)
+    with pytest.raises(OperatorError, match=r"door\.mdns"):
+        announced(secure=False)
 
 
 def test_without_a_network_the_defaults_are_meant(tmp_path: Path) -> None:

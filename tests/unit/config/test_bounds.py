@@ -15,6 +15,14 @@ from tocsin.config import SETTINGS, Shares
         ("network", ["", "A", "-a", "a.b", "a" * 64]),
         ("coordinators", [0, 2, 4]),
         ("coordinator.lease_s", [0, 61]),
+        ("door.port", [-2, 65_536]),
+        ("door.tls_port", [-2, 65_536]),
+        ("door.advertise", ["a" * 254]),
+        ("door.public", [["mqtt://a:1"] * 9]),
+        ("door.proxy", ["sometimes"]),
+        ("door.cluster", ["a" * 64]),
+        ("door.connections_max", [0, 1_000_001]),
+        ("door.mdns", ["perhaps"]),
         ("coordinator.snapshot_every", [99, 10_000_001]),
         ("coordinator.streams_max", [0, 10_000_001]),
         ("coordinator.queries_max", [0, 10_000_001]),
@@ -170,6 +178,7 @@ def test_every_setting_with_bounds_has_a_test_of_them() -> None:
     tested = {key for key, _ in mark.args[1]}
     assert set(SETTINGS) - tested == {
         "brokers",
+        "door.host",
         "nats.host",
         "feeds.http_host",
         "feeds.metrics_host",

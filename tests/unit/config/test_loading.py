@@ -377,6 +377,12 @@ def test_three_servers_beyond_the_last_port_are_refused(refused: Refusal) -> Non
         ({"tls.client_certificates": "optional"}, "tls.client_ca"),
         ({"access.anonymous": "never"}, "access.anonymous"),
         ({"feeds.https_port": 0}, "feeds.https_port"),
+        ({"door.tls_port": 0}, "door.tls_port"),
+        ({"door.cluster": "west"}, "door.cluster"),
+        ({"door.host": "not a host"}, "door.host"),
+        ({"door.advertise": "not a host"}, "door.advertise"),
+        ({"door.public": ["ws://a:1"]}, "door.public"),
+        ({"door.port": 1883}, "door.port"),
         ({"feeds.password": "hush"}, "feeds.username"),
     ],
 )

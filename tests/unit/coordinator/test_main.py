@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tocsin.config import Coordinator, Nats, Settings
+from tocsin.config import Coordinator, Door, Nats, Settings
 from tocsin.coordinator.main import options, serve
 from tocsin.coordinator.status import Status, read_all
 from tocsin.core.coordination.names import StoreNames
@@ -51,6 +51,7 @@ async def test_one_leads_and_when_it_stops_another_does_at_once(
 ) -> None:
     settings = Settings(
         nats=Nats(urls=servers.urls, token=servers.token),
+        door=Door(port=-1),
         coordinator=Coordinator(lease_s=60),  # so that only a lease that is given back is free in time
     )
     processes = [Process(name, settings) for name in ("coordinator-1", "coordinator-2")]

@@ -64,8 +64,36 @@ def test_a_permanent_redirect_changes_the_usual_server() -> None:
     dialler = dialler_up(follow=True)
     moved = DisconnectPacket(reason_code=DisconnectReasonCode.SERVER_MOVED, server_reference="new")
     assert dialled(dialler.handle(Heard(packet=moved), 1)).server == ("new", None)
-    dialler.handle(Lost(reason="not there yet"), 2)
-    assert dialled(dialler.handle(TimerFired(name=DiallerTimer.RETRY), 3)).server == ("new", None)
+    again = dialled(dialler.handle(Lost(reason="not there yet"), 2))
+    assert (again.server, again.turn) == (None, 0), "the first server comes last"
+    dialler.handle(Lost(reason="nor is that"), 3)
+    assert dialled(dialler.handle(TimerFired(name=DiallerTimer.RETRY), 4)).server == ("new", None)
+
+
+def test_a_client_that_was_moved_has_its_home_there() -> None:
+    dialler = Dialler(GREETING, redial=True, follow=True, home="door:1882", servers=2)
+    dialler.handle(Started(incarnation=1), 0)
+    dialler.handle(Lost(reason="dead"), 0)
+    dialler.handle(Dialled(), 0)
+    moved = ConnAckPacket(reason_code=ConnAckReasonCode.SERVER_MOVED, server_reference="b:1883")
+    assert dialled(dialler.handle(Heard(packet=moved), 0)).server == ("b", 1883)
+    dialler.handle(Dialled(), 0)
+    told = [("home.v", "1"), ("broker", "b"), ("server", "c:1883")]
+    dialler.handle(Heard(packet=ConnAckPacket(user_properties=told)), 0)
+    assert dialler._home == "b"
+
+
+def test_servers_that_move_to_each_other_are_not_followed_for_ever() -> None:
+    dialler = Dialler(GREETING, redial=True, follow=True, home="a:1", servers=2)
+    dialler.handle(Started(incarnation=1), 0)
+    moved = ConnAckPacket(reason_code=ConnAckReasonCode.SERVER_MOVED, server_reference="b:1883")
+    for _ in range(4 * (REFERRALS_MAX + 1)):
+        dialler.handle(Dialled(), 0)
+        if DiallerTimer.RETRY in [
+            getattr(each, "name", "") for each in dialler.handle(Heard(packet=moved), 0)
+        ]:
+            return
+    raise AssertionError("it never waits")
 
 
 def test_a_client_that_was_moved_for_good_is_at_home_there() -> None:

@@ -16,6 +16,7 @@ import structlog
 
 from tocsin.broker.connection.connection import Connection
 from tocsin.broker.door.clients import Clients
+from tocsin.broker.door.passed_on import PASSED_ON
 from tocsin.core.access.admission import (
     CLIENT_ID_NOT_VALID,
     NOT_AUTHORIZED,
@@ -35,6 +36,7 @@ from tocsin.model.network import Scheme
 from tocsin.runtime.machines.clock import wall_s
 from tocsin.runtime.security.files import Changed, Guard
 from tocsin.runtime.security.users import UsersBusy
+from tocsin.wire.proxy_header import PassedOn
 
 if TYPE_CHECKING:
     from tocsin.runtime.security.client_certificates import ClientCertificate, Problem
@@ -207,7 +209,8 @@ class Authenticator:
         if holder is not None and not asked.watches and self._clients.who(holder).user not in ("", who.user):
             reason = "this client id is in use by another user"
             return self._refuse(_rejected(asked, CLIENT_ID_NOT_VALID, reason), asked, origin)
-        if (reference := self._sent_on(asked, origin.scheme)) is not None:
+        reference = None if origin.passed_on else self._sent_on(asked, origin.scheme)
+        if reference is not None:
             reason = "the client's home is gone, and another broker stands in for it"
             return self._refuse(_rejected(asked, USE_ANOTHER_SERVER, reason, reference), asked, origin)
         rights = self._guard.access.rights(who)
@@ -257,4 +260,6 @@ def origin_of(transport: asyncio.BaseTransport, name: str | None = None) -> Orig
     plain, secure = (
         (Scheme.WS, Scheme.WSS) if transport.get_extra_info("websocket") else (Scheme.MQTT, Scheme.MQTTS)
     )
-    return Origin(address, name, plain if tls is None else secure)
+    passed_on: PassedOn | None = transport.get_extra_info(PASSED_ON)
+    is_secure = tls is not None if passed_on is None else passed_on.tls
+    return Origin(address, name, secure if is_secure else plain, passed_on=passed_on is not None)

@@ -48,13 +48,12 @@ from tocsin.core.session.signals import (
     ServerStopping,
     TakenOver,
 )
-from tocsin.errors import PortTaken
 from tocsin.model.network import BrokerInfo, Scheme
 from tocsin.runtime.machines.clock import monotonic_s, now_us, token_hex
+from tocsin.runtime.machines.listening import BACKLOG, listen_on
 from tocsin.runtime.machines.tasks import Ending, Tasks
 from tocsin.runtime.security.files import Changed, Guard
 
-BACKLOG: Final = 1_024  # connections that wait to be accepted; the kernel's somaxconn bounds it as well
 ADDRESSES_MAX: Final = 10_000  # whose rate is remembered; at about 300 B each, 3 MB
 BURST_S: Final = 10  # an address may open as many connections at once as it may in this time
 IDS_DRAWN: Final = 64  # random client ids for each question to the system's source of chance
@@ -82,21 +81,8 @@ def _nowhere(asked: Authenticate, scheme: Scheme) -> str | None:
 
 
 def listening_socket(host: str, port: int, broker_id: str) -> socket.socket:
-    """A bound socket that listens.
-
-    Its protocol is named (IPPROTO_TCP), because asyncio switches Nagle's delay off only on sockets that say so.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-        listening.listen(BACKLOG)
-    except OSError:
-        listening.close()
-        raise PortTaken(host, port, f"broker {broker_id}", "the port of that broker") from None
-    listening.setblocking(False)
-    return listening
+    """A bound socket of a broker that listens."""
+    return listen_on(host, port, f"broker {broker_id}", "the port of that broker")
 
 
 class Listener:

@@ -8,6 +8,9 @@ broker. Bounds are those of a door that strangers may knock at as well: connecti
 handshakes at a time, links in all. A peer has one link to us; its next one ends the one before. A probe
 (``core.links.incoming``) is no link, and ends none. A peer may make PROBES_BURST probes at once, and one every
 PROBE_EVERY_S.
+
+A coordinator of this network is no peer: it passes clients on (``broker.door.passed_on``), and is handed to
+``pass_on``. Those connections count as clients, not as links.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from typing import Final, Protocol, cast
 import structlog
 from mqtt5 import Packet, PublishPacket, QoS
 
-from tocsin.broker.links.link import PACKET_MARGIN_BYTES, LinkSecurity
+from tocsin.broker.links.link import BROKER_ROLE, PACKET_MARGIN_BYTES, LinkSecurity
 from tocsin.config import Limits
 from tocsin.core.access.admission import is_loopback, source_of
 from tocsin.core.links.incoming import IncomingLink, LinkUp, ProbeTaken
@@ -67,15 +70,20 @@ class Receiver(Protocol):
     def relay_run(self, cluster: str, run: PublishRun) -> None: ...
 
 
+PassOn = Callable[[asyncio.Transport], asyncio.Protocol]
 Hear = Callable[[str, str, bytes], None]  # who speaks, as its certificate says, on which topic, and what
 
 
 class LinkDoor:
-    """The links from other brokers to this one. ``hear`` is told the words of brokers of the cluster."""
+    """The links from other brokers to this one. ``hear`` is told the words of brokers of the cluster; ``pass_on`` makes
+    the protocol of a connection over which a coordinator passes a client on."""
 
-    def __init__(self, security: LinkSecurity, limits: Limits, receiver: Receiver, hear: Hear) -> None:
+    def __init__(
+        self, security: LinkSecurity, limits: Limits, receiver: Receiver, hear: Hear, pass_on: PassOn
+    ) -> None:
         self.receiver = receiver
         self.hear = hear
+        self.pass_on = pass_on
         self.limits = SessionLimits(
             connect_deadline_us=round(limits.connect_deadline_s * 1e6),
             packet_max_bytes=limits.packet_max_bytes,
@@ -201,10 +209,12 @@ class LinkDoor:
     # ── what connections ask ────────────────────────────────────────────────────────────────────────────────
 
     def admit(self, connection: IncomingConnection, transport: asyncio.BaseTransport) -> Identity | None:
-        """The broker that a connection's certificate proves; None if it is no broker of this network."""
+        """The broker or coordinator that a connection's certificate proves; None if it is none of this network."""
         peer = peer_of(transport.get_extra_info("ssl_object"))
         if self._is_closed:
             return None
+        if peer is not None and peer == self._security.coordinator(peer.name):
+            return peer
         if peer is None or peer != self._security.broker(peer.name):
             self.refused += 1
             self._log.warning("a link was refused: no broker of this network", peer=peer and peer.uri)
@@ -249,6 +259,10 @@ class IncomingConnection(asyncio.Protocol):
         peer = self._door.admit(self, transport)
         if peer is None:
             cast(asyncio.Transport, transport).abort()
+            return
+        if peer.role != BROKER_ROLE:
+            transport = cast(asyncio.Transport, transport)
+            transport.set_protocol(self._door.pass_on(transport))
             return
         self._transport = cast(asyncio.Transport, transport)
         self._machine = IncomingLink(peer.name, self._door.limits, partial(self._door.may_probe, peer.name))

@@ -44,6 +44,7 @@ MOMENT_S: Final = 0.001  # so that a timer does not fire before its time by anot
 ANSWER_MAX_BYTES: Final = 64 << 10  # a peer only ever answers CONNACK, PINGRESP and DISCONNECT
 
 BROKER_ROLE: Final = "broker"  # in certificates
+COORDINATOR_ROLE: Final = "coordinator"
 
 Carry = Callable[[tuple[str, ...], bytes, int], None]  # relays, frames, messages
 
@@ -76,6 +77,10 @@ class LinkSecurity(msgspec.Struct, frozen=True):
     def broker(self, name: str) -> Identity:
         """The name that the peer's certificate has to have."""
         return Identity(self.network, BROKER_ROLE, name)
+
+    def coordinator(self, name: str) -> Identity:
+        """The name that a coordinator's certificate has to have."""
+        return Identity(self.network, COORDINATOR_ROLE, name)
 
 
 class _Meant:

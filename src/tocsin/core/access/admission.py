@@ -50,6 +50,7 @@ class Origin(msgspec.Struct, frozen=True):
     scheme: Scheme = Scheme.MQTT  # of the listener that it came to
     page: str | None = None  # the origin of the web page that opened it, as a browser says; None: no page
     nameless: bool = False  # a client certificate was shown and is good, and names nobody
+    passed_on: bool = False  # by a coordinator's door, because it cannot be redirected or did not follow
 
 
 class Policy(msgspec.Struct, frozen=True):

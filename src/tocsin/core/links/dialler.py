@@ -38,9 +38,10 @@ home when its home is back.
 
 A peer may redirect the client (*use another server*, *server moved*, with a reference). A dialler that follows
 redirects (links do not: a link is to one broker) dials the other server at once, REFERRALS_MAX times in a row. It
-returns to the usual server when it loses the other; after *moved*, the other is the usual one. A client that was served
-and cannot reach where it is sent goes back to the server that sent it, and asks to stay: a guest is sent home as soon
-as the leader names its home three times, which may be before the leader has missed it.
+returns to the usual server when it loses the other; after *moved*, the other is the usual one and its home, and the
+first server comes last. A client that was served and cannot reach where it is sent goes back to the server that sent
+it, and asks to stay: a guest is sent home as soon as the leader names its home three times, which may be before the
+leader has missed it.
 
 The owner of a dialler may hear from elsewhere that the network counts its broker as **lost** (``Alarmed``; the client
 library does, ``core.links.watch``). That may be wrong. So the dialler asks the broker for a sign of life, and leaves it
@@ -190,6 +191,7 @@ class Dialler(TableMachine):
         self.told: tuple[Server, ...] = ()  # … and these, behind the first of them
         self._turn = 0  # the server that is tried …
         self._own = 0  # … and which of ours it is, or (0) was told us
+        self._moved = False  # it is where another server has moved for good
         self._abroad = False  # it is a redirect target of another server …
         self._stays = False  # … and one of those could not be reached
         self._dialled: Server | None = None  # what was dialled last …
@@ -224,15 +226,18 @@ class Dialler(TableMachine):
 
     def _has_next(self, turn: int) -> bool:
         """Whether there is a server behind that one."""
-        return turn + 1 < self._servers + len(self.told)
+        return turn + 1 < self._servers + len(self.told) + (self._usual is not None)
 
     def _dial_in_turn(self) -> list[Effect]:
         self._referrals = 0
-        self._abroad = False
+        self._abroad = self._moved = False
         self._sender = None
         self._own = max(0, self._turn - len(self.told))
         if 0 < self._turn <= len(self.told):
             return self._dial_at(self.told[self._turn - 1])
+        if self._own == self._servers:  # the first of ours, from which the usual one has moved away
+            self._own = 0
+            return self._dial_at(None)
         return self._dial_at(None if self._turn else self._usual)
 
     def _dial_at(self, server: Server | None) -> list[Effect]:
@@ -295,7 +300,7 @@ class Dialler(TableMachine):
 
     def _is_at_home(self) -> bool:
         """Whether the server that is tried, or has accepted us, is our home, and not another one in its stead."""
-        return self._turn == 0 and not self._abroad
+        return (self._turn == 0 or self._moved) and not self._abroad
 
     def _move_home(self, reason_code: int, reference: str | None) -> None:
         """A server that has moved for good is our home at its new address: we must not be sent back."""
@@ -446,7 +451,7 @@ class Dialler(TableMachine):
             return False
         self._referrals += 1
         if reason_code == SERVER_MOVED:
-            self._usual = server
+            self._usual, self._moved = server, True
         return True
 
     def _backoff_us(self) -> int:

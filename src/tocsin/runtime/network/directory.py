@@ -24,7 +24,7 @@ from typing import Final
 import msgspec
 import psutil
 
-from tocsin.config import Broker, Role, Settings
+from tocsin.config import Broker, Door, Role, Settings
 from tocsin.errors import DirectoryUnusable, Malformed, OperatorError, StateInUse
 from tocsin.model.versions import Document
 
@@ -104,6 +104,27 @@ class FeederAddress(msgspec.Struct, frozen=True, omit_defaults=True):
     https_port: int = -1
 
 
+class DoorAddress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where the coordinators' door listens, at those ports that are not -1, and where clients find it."""
+
+    host: str
+    port: int = -1
+    tls_port: int = -1
+    entrances: tuple[tuple[str, str], ...] = ()  # scheme and host:port
+
+    @classmethod
+    def of(cls, door: Door) -> DoorAddress | None:
+        """The addresses of a door whose ports are chosen; None if it is closed."""
+        ports = door.ports()
+        return cls(door.host, **ports, entrances=door.entrances()) if ports or door.public else None
+
+    def urls(self) -> tuple[str, ...]:
+        """Every way in, as clients write it."""
+        return tuple(
+            address if scheme == "mqtt" else f"{scheme}://{address}" for scheme, address in self.entrances
+        )
+
+
 class NetworkFile(msgspec.Struct, frozen=True):
     """The content of ``network.json``. ``pid`` is the parent's; the file outlives it."""
 
@@ -113,6 +134,7 @@ class NetworkFile(msgspec.Struct, frozen=True):
     brokers: tuple[BrokerAddress, ...]
     feeder: FeederAddress | None = None  # None: this machine has no pipeline, and so no feeder
     storage: str = ""  # where that pipeline keeps datasets
+    door: DoorAddress | None = None  # None: there is no door
 
 
 NETWORK: Final = Document("the file network.json", msgspec.json.Decoder(NetworkFile))

@@ -21,6 +21,7 @@ from tocsin.runtime import extra
 from tocsin.runtime.network import leash, streams
 from tocsin.runtime.network.directory import (
     BrokerAddress,
+    DoorAddress,
     FeederAddress,
     NetworkFile,
     StateDirectory,
@@ -113,7 +114,10 @@ def addresses(settings: Settings) -> NetworkFile:
     if settings.pipeline.enabled == "always":
         feeder = FeederAddress(feeds.http_host, feeds.http_port, feeds.https_port)
         storage = str(datasets_directory(settings))
-    return NetworkFile(settings.network, os.getpid(), settings.nats.addresses(), brokers, feeder, storage)
+    door = DoorAddress.of(settings.door)
+    return NetworkFile(
+        settings.network, os.getpid(), settings.nats.addresses(), brokers, feeder, storage, door
+    )
 
 
 def plans(settings: Settings, directory: StateDirectory, *, empty: bool = False) -> tuple[Plan, ...]:

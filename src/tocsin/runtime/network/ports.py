@@ -16,9 +16,9 @@ from typing import TypeVar
 
 import msgspec
 
-from tocsin.config import Feeds, Pipeline, Settings
+from tocsin.config import Door, Feeds, Pipeline, Settings
 from tocsin.errors import OperatorError, PortTaken
-from tocsin.runtime.network.directory import FeederAddress, NetworkFile
+from tocsin.runtime.network.directory import DoorAddress, FeederAddress, NetworkFile
 
 CHOSEN_FROM = 20_000  # above the ports that programs commonly have by name
 CHOSEN_BELOW = 32_768  # Linux takes outgoing ports from here on (ip_local_port_range)
@@ -59,14 +59,27 @@ def settle(settings: Settings, *, auto: bool = False, previous: NetworkFile | No
             used.add(port)
             ports[name] = port
         brokers.append(msgspec.structs.replace(broker, **ports))
+    door = _settle_door(settings.door, auto, previous.door if previous else None, used)
     feeds, pipeline = settings.feeds, settings.pipeline
     if pipeline.enabled == "always":
         feeds = _settle_feeder(feeds, auto, previous.feeder if previous else None, used)
         feeds = _settle_metrics(feeds, "feeds", "the feeder's metrics", auto, used)
         pipeline = _settle_metrics(pipeline, "pipeline", "the pipeline's metrics", auto, used)
     return msgspec.structs.replace(
-        settings, nats=nats, brokers=tuple(brokers), feeds=feeds, pipeline=pipeline
+        settings, nats=nats, brokers=tuple(brokers), door=door, feeds=feeds, pipeline=pipeline
     )
+
+
+def _settle_door(door: Door, auto: bool, kept: DoorAddress | None, used: set[int]) -> Door:
+    ports = {}
+    for name, port in door.ports().items():
+        if auto or not port:
+            port = _choose(door.host, max(0, getattr(kept, name, 0)), used)
+        else:
+            _check(door.host, port, "the coordinators' door", f"door.{name}")
+        used.add(port)
+        ports[name] = port
+    return msgspec.structs.replace(door, **ports)
 
 
 Measured = TypeVar("Measured", Feeds, Pipeline)
@@ -149,9 +162,9 @@ def _check(host: str, port: int, wanted_by: str, setting: str) -> None:
     reason = error.strerror or str(error)
     section, _, name = setting.rpartition(".")
     own = {"metrics_port", "tls_port", "ws_port", "wss_port", "link_port"}
-    host_key = (
-        name.replace("_port", "_host") if name in own else "http_host" if section == "feeds" else "host"
-    )
+    host_key = "http_host" if section == "feeds" else "host"
+    if name in own and section != "door":
+        host_key = name.replace("_port", "_host")
     raise OperatorError(
         f"{wanted_by} cannot listen on {host}:{port}: {reason[:1].lower()}{reason[1:]}",
         f"Give an address of this machine ({section}.{host_key}) and a port that you may use ({setting})",

@@ -12,6 +12,7 @@ from tocsin.broker.channels.result_reader import ResultFiles
 from tocsin.broker.identity import info_of
 from tocsin.broker.links.link import LinkSecurity
 from tocsin.config import Settings
+from tocsin.coordinator.door.keeper import DoorPorts
 from tocsin.coordinator.main import run_coordinator
 from tocsin.core.coordination.coordinator import Coordinator
 from tocsin.model.message import Address, broker_address, coordinator_address
@@ -88,17 +89,22 @@ def coordinator_at(world: World, node: Address) -> Coordinator | None:
     return runs if isinstance(runs, Coordinator) else None
 
 
-def coordinator_process(settings: Settings, name: str) -> SimulatedProcess:
-    """One coordinator of a network."""
+def coordinator_process(settings: Settings, name: str, *, door: bool = False) -> SimulatedProcess:
+    """One coordinator of a network, with a door for clients or without."""
     address: Address = coordinator_address(name)
 
     async def main(process: SimulatedProcess) -> None:
         def began(machine: Coordinator) -> None:
             process.runs = machine
 
-        await run_coordinator(_Host(settings), name, process.store, (name, 1), began)
+        def listen() -> Any:
+            return {"port": process.sockets.listen(PORT)}
 
-    return SimulatedProcess(address, main, hears=bus_subject(settings.network, address))
+        ports = DoorPorts(listen, _Believed()) if door else None
+        await run_coordinator(_Host(settings), name, process.store, (name, 1), began, ports)
+
+    proof = Identity(settings.network, "coordinator", name).uri
+    return SimulatedProcess(address, main, proof=proof, hears=bus_subject(settings.network, address))
 
 
 Began = Callable[[SimulatedProcess, Broker], None]

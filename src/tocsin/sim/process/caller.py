@@ -10,7 +10,7 @@ from typing import Final
 
 from mqtt5 import ConnAckPacket, ConnectPacket, Packet
 
-from tocsin.core.machine import Effect, Event, SetTimer
+from tocsin.core.machine import Effect, Event, Say, SetTimer
 from tocsin.errors import WireError
 from tocsin.model.message import Address
 from tocsin.sim.process.broker import PORT
@@ -44,6 +44,9 @@ class Caller:
     def welcomed(self, answer: ConnAckPacket) -> None:
         """A broker has accepted it."""
 
+    def refused(self, answer: ConnAckPacket) -> None:
+        """A broker has not; it ends the connection."""
+
     def heard(self, packet: Packet) -> None:
         """A packet came from a broker that has accepted it."""
 
@@ -71,6 +74,10 @@ class Caller:
         if self._calling:
             self._calling = self.connected = False
             self._out.append(HangUp(connection=self._connection))
+
+    def note(self, said: Say) -> None:
+        """Say something that promises can hear."""
+        self._out.append(said)
 
     def wake(self, name: str, delay_us: int) -> None:
         """Be told a ``TimerFired`` later."""
@@ -110,6 +117,8 @@ class Caller:
             elif int(packet.reason_code) < REFUSED:
                 self.connected = True
                 self.welcomed(packet)
+            else:
+                self.refused(packet)
 
     def _end(self) -> None:
         self._calling = self.connected = False

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
+import msgspec
+
 from tocsin.broker import assembly
 from tocsin.config import Settings
 from tocsin.config.broker import Broker, Role
@@ -58,12 +60,17 @@ def server(broker: str) -> str:
 
 
 class Stage:
-    """A network's store and wires in a world. ``messages`` is the message log, for scenarios that change its spec."""
+    """A network's store and wires in a world. ``messages`` is the message log, for scenarios that change its spec;
+    ``doors`` are the coordinators that have a door for clients."""
 
-    def __init__(self, world: World, settings: Settings, *, messages: LogSpec = LOG) -> None:
+    def __init__(
+        self, world: World, settings: Settings, *, messages: LogSpec = LOG, doors: tuple[str, ...] = ()
+    ) -> None:
         assert settings.network == NETWORK, f"the store's names are those of network {NETWORK}"
         self.world = world
-        self.settings = settings
+        door = msgspec.structs.replace(settings.door, port=-1, public=tuple(map(server, doors)))
+        self.settings = msgspec.structs.replace(settings, door=door)
+        self._doors = doors
         world.network.link_of = lambda sender, receiver: _CONNECTION
         for log in (messages, NAMES.commands, NAMES.snapshots, CHANNELS.notices):
             world.log(log)
@@ -74,7 +81,7 @@ class Stage:
 
     def add_coordinators(self, *names: str) -> None:
         for name in names:
-            self._add(name, partial(coordinator_process, self.settings, name))
+            self._add(name, partial(coordinator_process, self.settings, name, door=name in self._doors))
 
     def add_brokers(
         self,

@@ -271,7 +271,13 @@ async def test_new_certificates_are_loaded_and_a_removed_authority_ends_its_link
     authority = Authority.open_or_make(tmp_path, NETWORK)
     tls = {name: PeerTls(authority.ensure(name, role="broker")) for name in ("a", "b")}
     heard = Heard()
-    door = LinkDoor(LinkSecurity(NETWORK, tls["a"]), Limits(), heard, lambda peer, topic, payload: None)
+    door = LinkDoor(
+        LinkSecurity(NETWORK, tls["a"]),
+        Limits(),
+        heard,
+        lambda peer, topic, payload: None,
+        lambda transport: asyncio.Protocol(),
+    )
     listening = socket.create_server(("127.0.0.1", 0))
     listening.setblocking(False)
     info = BrokerInfo("a", "south", Role.EDGE, *listening.getsockname())

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tocsin.config import Broker, Chaos, Feeds, Nats, Pipeline, Settings, from_json
+from tocsin.config import Broker, Chaos, Door, Feeds, Nats, Pipeline, Settings, from_json
 from tocsin.errors import OperatorError, ProgramMissing
 from tocsin.runtime import extra
 from tocsin.runtime.network import plan as network
@@ -31,7 +31,9 @@ def directory(tmp_path: Path) -> Iterator[StateDirectory]:
 
 @pytest.fixture
 def settings(directory: StateDirectory) -> Settings:
-    chosen = Settings(brokers=BROKERS, nats=Nats(port=0), pipeline=Pipeline(enabled="never"))
+    chosen = Settings(
+        brokers=BROKERS, nats=Nats(port=0), door=Door(port=0), pipeline=Pipeline(enabled="never")
+    )
     prepared = network.prepare(chosen, directory, auto_ports=False)
     security(prepared)  # makes the keys
     return prepared
@@ -124,7 +126,7 @@ def test_with_spark_the_pipeline_needs_only_the_store_and_delays_nobody(
     directory: StateDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed(monkeypatch, None)
-    chosen = Settings(brokers=BROKERS, nats=Nats(port=0), feeds=Feeds(http_port=0))
+    chosen = Settings(brokers=BROKERS, nats=Nats(port=0), door=Door(port=0), feeds=Feeds(http_port=0))
     settings = network.prepare(chosen, directory, auto_ports=False)
     plans = network.plans(settings, directory)
     assert [(plan.child.name, plan.child.stage) for plan in plans if not plan.child.awaited] == [
@@ -142,7 +144,7 @@ def test_without_spark_there_is_no_pipeline_unless_requested(
     directory: StateDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed(monkeypatch, "pyspark")
-    chosen = Settings(brokers=BROKERS, nats=Nats(port=0))
+    chosen = Settings(brokers=BROKERS, nats=Nats(port=0), door=Door(port=0))
     settings = network.prepare(chosen, directory, auto_ports=False)
     assert all(plan.child.awaited for plan in network.plans(settings, directory))
     asked = msgspec.structs.replace(chosen, pipeline=Pipeline(enabled="always"))

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from tocsin.config import Broker, Feeds, Nats, Pipeline, Settings
+from tocsin.config import Broker, Door, Feeds, Nats, Pipeline, Settings
 from tocsin.errors import OperatorError, PortTaken
-from tocsin.runtime.network.directory import BrokerAddress, FeederAddress, NetworkFile
+from tocsin.runtime.network.directory import BrokerAddress, DoorAddress, FeederAddress, NetworkFile
 from tocsin.runtime.network.ports import CHOSEN_BELOW, CHOSEN_FROM, is_free, settle
 
 
@@ -25,7 +25,8 @@ def taken() -> Iterator[int]:
 
 def network(*ports: int, nats_port: int = 0, servers: int = 1) -> Settings:
     brokers = tuple(Broker(id=f"b{n}", cluster="c", port=port) for n, port in enumerate(ports))
-    return Settings(brokers=brokers, nats=Nats(port=nats_port, servers=3 if servers == 3 else 1))
+    nats = Nats(port=nats_port, servers=3 if servers == 3 else 1)
+    return Settings(brokers=brokers, nats=nats, door=Door(port=0))
 
 
 def test_ports_that_are_left_open_are_chosen_and_differ() -> None:
@@ -40,11 +41,11 @@ import sys
 from tocsin.config import Broker, Settings
 from tocsin.runtime.network import ports as listening
 listening.CHOSEN_FROM = int(sys.argv[1])
-listening.CHOSEN_BELOW = listening.CHOSEN_FROM + 15
+listening.CHOSEN_BELOW = listening.CHOSEN_FROM + 17
 brokers = tuple(Broker(id=f"b{n}", cluster="c", port=0) for n in range(3))
 settled = listening.settle(Settings(brokers=brokers), auto=True)
 ports = [port for broker in settled.brokers for port in broker.ports().values()]
-print(settled.nats.port, *ports, flush=True)
+print(settled.nats.port, settled.door.port, *ports, flush=True)
 sys.stdin.read()
 """
 
@@ -52,13 +53,25 @@ sys.stdin.read()
 def test_two_networks_that_start_together_have_different_ports() -> None:
     chosen: list[str] = []
     with contextlib.ExitStack() as stack:
-        for _ in range(2):  # fourteen of fourteen ports, and nobody listens on any
+        for _ in range(2):  # sixteen of sixteen ports, and nobody listens on any
             command = [sys.executable, "-c", CHOOSES, str(CHOSEN_FROM - 500)]  # where nobody else chooses any
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             stack.enter_context(process)
             assert process.stdout is not None
             chosen += process.stdout.readline().split()
-    assert len(chosen) == len(set(chosen)) == 14
+    assert len(chosen) == len(set(chosen)) == 16
+
+
+def test_a_taken_port_of_the_door_is_refused_or_chosen_anew(taken: int) -> None:
+    settings = msgspec.structs.replace(network(0), door=Door(port=taken))
+    with pytest.raises(PortTaken, match="the coordinators' door") as caught:
+        settle(settings)
+    assert "door.port" in caught.value.remedy
+    first = settle(settings, auto=True)
+    assert first.door.port != taken
+    file = NetworkFile("n", 1, (), (), door=DoorAddress.of(first.door))
+    assert settle(network(0), previous=file).door.port == first.door.port
+    assert settle(msgspec.structs.replace(settings, door=Door(port=-1)), auto=True).door.port == -1
 
 
 def test_a_taken_port_is_refused_with_its_setting(taken: int) -> None:

@@ -14,7 +14,7 @@ from tocsin.core.coordination.names import Options
 from tocsin.core.coordination.state.state import State
 from tocsin.core.machine import Effect, Say, Send
 from tocsin.core.survival.detection import Detector, Suspicion
-from tocsin.core.survival.refuges import RefugePlan
+from tocsin.core.survival.refuges import FULL, STEP, RefugePlan
 from tocsin.model.message import broker_address
 from tocsin.wire.commands import Lost
 from tocsin.wire.control import Beat, Pulse
@@ -51,6 +51,15 @@ class Attention:
         drained = self.balance.drained
         self._refuges.rank([each for each in infos if each.id not in drained], self._loads)
         self.balance.look(infos, self._loads)
+
+    def loads(self) -> dict[str, int]:
+        """How full brokers are, in thousandths and in steps, lest each client changes it; those that are empty not.
+        A broker that is drained counts as full: nobody is to be sent there."""
+        stepped = {
+            broker: load // STEP * STEP if load < FULL else FULL for broker, load in self._loads.items()
+        }
+        stepped |= dict.fromkeys(self.balance.drained, FULL)
+        return {broker: load for broker, load in sorted(stepped.items()) if load}
 
     # ── what is heard ───────────────────────────────────────────────────────────────────────────────────────
 

@@ -19,6 +19,7 @@ from tocsin.config.replication import Replication
 from tocsin.sim.chance import MILLION
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.scenario import scenario
+from tocsin.sim.scenarios.survival.doors import fill_doors
 from tocsin.sim.scenarios.survival.drains import GRACE_S
 from tocsin.sim.scenarios.survival.long import LONG, LONG_FAULTS, forgetful
 from tocsin.sim.scenarios.survival.population import FAULTS, Setting, fill, settings
@@ -84,6 +85,17 @@ DRAINS: Final = msgspec.structs.replace(
 )
 def build_drain(world: World) -> list[Invariant]:
     return fill(world, DRAINS)
+
+
+@scenario(
+    "survival-doors",
+    summary="the same with the coordinators' doors, and clients that know nothing else",
+    faults=FAULTS,
+    trouble_us=SETTING.trouble_us,
+    settle_us=SETTING.settle_us,
+)
+def build_doors(world: World) -> list[Invariant]:
+    return fill_doors(world, SETTING)
 
 
 @scenario(

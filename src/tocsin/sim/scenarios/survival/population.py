@@ -142,7 +142,7 @@ def fill(world: World, setting: Setting, messages: LogSpec = LOG) -> list[Invari
         stage.add_program(program.name, program.run)
     if setting.drains:
         stage.add_program(OPERATOR, operate)
-    _watch_moments(world)
+    watch_moments(world)
     return promises(brokers, programs, setting)
 
 
@@ -193,7 +193,7 @@ def promises(brokers: Brokers, programs: tuple[Program, ...], setting: Setting) 
     ]
 
 
-def _watch_moments(world: World) -> None:
+def watch_moments(world: World) -> None:
     """Say when somebody does what faults may wait for."""
     leads: list[Address] = []  # who said so last
 

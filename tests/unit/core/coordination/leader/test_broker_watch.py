@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.unit.core.coordination.desk import OPTIONS
+from tocsin.core.coordination.leader.balancing import DrainOrders
 from tocsin.core.coordination.leader.broker_watch import Attention
 from tocsin.core.coordination.state.state import State
 from tocsin.core.machine import Send
@@ -49,3 +50,12 @@ def test_it_says_when_to_look_again() -> None:
     attention.look(100_000)
     assert 0 < attention.delay_us(100_000) <= 500_000
     assert attention.delay_us(60_000_000) == 0
+
+
+def test_doors_hear_loads_in_steps_and_drained_brokers_as_full() -> None:
+    orders = DrainOrders()
+    orders.brokers = frozenset("d")
+    attention = Attention(state_of(*"abcd"), OPTIONS, 0, orders)
+    for name, load in (("a", 0), ("b", 123), ("c", 1_001), ("d", 0)):
+        attention.beat(Beat(name, 7, 0, load=load, number=1), 0)
+    assert attention.loads() == {"b": 100, "c": 1_000, "d": 1_000}

@@ -1,0 +1,194 @@
+"""The coordinator's door on real sockets, in front of a real broker: redirects, the proxy, HTTP, and bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+from mqtt5 import ConnAckPacket, ConnectPacket, PublishPacket, TopicFilter
+
+from tests.unit.broker.harness import DEADLINE_S, NETWORK, Peer, coordinator_tls, until
+from tests.unit.broker.harness import Door as Broker
+from tocsin.config import Limits
+from tocsin.coordinator.door import listener as door_listener
+from tocsin.coordinator.door.listener import DoorListener
+from tocsin.coordinator.door.proxy import Proxy
+from tocsin.core.coordination.state.backups import Backups, Place
+from tocsin.core.door.choice import Directory
+from tocsin.core.door.door import Door
+from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
+from tocsin.runtime.machines.clock import now_us
+from tocsin.runtime.machines.listening import listen_on
+from tocsin.wire.connect import V5, V311, Version
+
+DEAD = BrokerInfo("a-dead", "north", Role.EDGE, "127.0.0.1", 1, (Entrance(Scheme.MQTT, "127.0.0.1:1"),))
+
+
+class Known:
+    """What a coordinator knows."""
+
+    is_ready = True
+
+    def __init__(self, *brokers: BrokerInfo) -> None:
+        self.brokers = brokers
+        self.lost: dict[str, Place] = {}
+
+    def directory(self) -> Directory:
+        return Directory(self.brokers, plan={"a-dead": Backups("north-1")}, places=self.lost, loads={})
+
+
+class Entry:
+    """A door in front of one broker."""
+
+    def __init__(self, broker: Broker, *others: BrokerInfo, limits: Limits | None = None) -> None:
+        info = broker.info("north-1", "north")
+        entrance = Entrance(Scheme.MQTT, f"127.0.0.1:{broker.port}")
+        self.known = Known(msgspec.structs.replace(info, entrances=(entrance,)), *others)
+        self.door = Door("auto")
+        silent = lambda name: self.door.silent(name, now_us())  # noqa: E731
+        proxy = Proxy(NETWORK, coordinator_tls(), silent)
+        view: Any = self.known
+        self.listener = DoorListener(self.door, view, proxy, limits or Limits(), 100)
+        self.port = 0
+
+    async def __aenter__(self) -> Entry:
+        listening = listen_on("127.0.0.1", 0, "the door", "door.port")
+        self.port = listening.getsockname()[1]
+        self.listener.open({"port": listening})
+        return self
+
+    async def __aexit__(self, *how: object) -> None:
+        await self.listener.close()
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    async def knock(self, client_id: str, version: Version = V5, **said: Any) -> tuple[Peer, ConnAckPacket]:
+        peer = Peer(*await asyncio.open_connection("127.0.0.1", self.port), version)
+        peer.send(ConnectPacket(client_id, clean_start=True, **said))
+        return peer, await peer.receive(ConnAckPacket)
+
+    async def get(self, target: str) -> tuple[int, Any]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(f"GET {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        async with asyncio.timeout(DEADLINE_S):
+            answer = await reader.read()
+        writer.close()
+        head, _, body = answer.partition(b"\r\n\r\n")
+        return int(head.split()[1]), json.loads(body)
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[Broker]:
+    async with Broker(Limits()) as running:
+        yield running
+
+
+async def test_client_is_redirected_then_passed_on(broker: Broker) -> None:
+    async with Entry(broker) as entry:
+        peer, answer = await entry.knock("c")
+        assert (int(answer.reason_code), answer.server_reference) == (0x9C, f"127.0.0.1:{broker.port}")
+        assert await peer.closed()
+        peer.close()
+        again, welcome = await entry.knock("c")
+        assert int(welcome.reason_code) == 0
+        assert broker.listener.clients == entry.listener.clients == 1
+        again.close()
+        await until(lambda: entry.listener.clients == 0)
+        await until(lambda: broker.listener.clients == 0)
+
+
+async def test_older_client_speaks_through_the_door_both_ways(broker: Broker) -> None:
+    async with Entry(broker) as entry:
+        peer, welcome = await entry.knock("c", V311)
+        assert int(welcome.reason_code) == 0
+        await peer.subscribe(TopicFilter("a/#"))
+        large = bytes(500_000)  # more than either side holds
+        publisher = await broker.peer("p")
+        publisher.send(PublishPacket("a/b", large))
+        assert (await peer.receive(PublishPacket)).payload == large
+        peer.send(PublishPacket("a/c", b"back"))
+        assert (await peer.receive(PublishPacket)).payload == b"back"
+        peer.close()
+
+
+async def test_dead_broker_is_passed_over_for_its_backup(broker: Broker) -> None:
+    async with Entry(broker, DEAD) as entry:
+        said = [("home.v", "1"), ("home", "a-dead"), ("stay", "yes")]
+        peer, welcome = await entry.knock("c", user_properties=said)
+        assert int(welcome.reason_code) == 0
+        assert broker.listener.clients == 1
+        peer.close()
+
+
+async def test_client_of_a_broker_that_ends_is_cut_off() -> None:
+    async with Broker(Limits()) as broker, Entry(broker) as entry:
+        peer, _ = await entry.knock("c", V311)
+        await broker.listener.close()
+        assert await peer.closed()
+        peer.close()
+        refused, answer = await entry.knock("c", V311)
+        assert int(answer.reason_code) == 0x88  # server unavailable
+        refused.close()
+
+
+async def test_look_up_says_which_broker_and_why(broker: Broker) -> None:
+    async with Entry(broker) as entry:
+        entry.known.lost = {"a-dead": Place("north-1", 1, DEAD)}
+        status, found = await entry.get("/v1/broker?client=c&home=127.0.0.1:1&wants=a/%23")
+        assert (status, found["broker"], found["addresses"]) == (200, "north-1", [f"127.0.0.1:{broker.port}"])
+        assert found["reason"] == "it stands in for the client's home a-dead, which is lost"
+        _, all_of_them = await entry.get("/v1/brokers")
+        assert [each["broker"] for each in all_of_them["brokers"]] == ["north-1"]
+        assert all_of_them["lost"] == [{"broker": "a-dead", "cluster": "north", "stands_in": "north-1"}]
+        assert (await entry.get("/healthz"))[0] == 200
+        entry.known.is_ready = False
+        assert (await entry.get("/healthz"))[0] == 503
+
+
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        ("/v1/broker?scheme=gopher", 400),
+        ("/v1/broker?colour=red", 400),
+        ("/v1/broker?scheme=wss", 503),
+        ("/long", 431),
+        ("/nothing", 404),
+    ],
+)
+async def test_bad_requests_get_an_answer_in_words(broker: Broker, target: str, status: int) -> None:
+    async with Entry(broker) as entry:
+        found, answer = await entry.get(target.replace("long", "x" * 20_000))
+        assert (found, bool(answer["error"])) == (status, True)
+
+
+@pytest.mark.parametrize("said", [b"\x10\xff\xff\xff\x7f", b"\x10\x02\x00\x00", b"\x16\x03\x01\x02", b"POST"])
+async def test_garbage_costs_nobody_anything(broker: Broker, said: bytes) -> None:
+    async with Entry(broker, limits=Limits(connect_deadline_s=0.1)) as entry:
+        reader, writer = await asyncio.open_connection("127.0.0.1", entry.port)
+        writer.write(said)
+        async with asyncio.timeout(DEADLINE_S):
+            while await reader.read(1_000):
+                pass
+        writer.close()
+        assert entry.listener.held_bytes == 0
+        assert (await entry.get("/healthz"))[0] == 200
+
+
+async def test_connections_and_held_bytes_are_bounded(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door_listener, "HELD_MAX_BYTES", 10)
+    async with Entry(broker) as entry:
+        peer = Peer(*await asyncio.open_connection("127.0.0.1", entry.port), V5)
+        peer.send(ConnectPacket("a-long-client-id", clean_start=True))
+        assert await peer.closed()
+        peer.close()
+        entry.listener._connections_max = 0
+        late = Peer(*await asyncio.open_connection("127.0.0.1", entry.port), V5)
+        assert await late.closed()
+        late.close()
+        assert entry.listener.refused == 1
