@@ -124,10 +124,11 @@ RESTARTS: list[Fault] = [
 ]
 # A client cannot reach its home any more, and goes elsewhere.
 AWAY: list[Fault] = [Partition(at_us=5 * SECOND, for_us=25 * SECOND, side=("ben",), others=("north-1",))]
-# A client hears nothing of its broker, which then is lost.
+# Two clients hear nothing of their brokers, which then are lost.
 DEAF: list[Fault] = [
-    Partition(at_us=4 * SECOND, for_us=4 * SECOND, side=("anna",), others=("north-1",)),
-    Crash(at_us=6 * SECOND, for_us=14 * SECOND, node="north-1"),
+    Partition(at_us=5 * SECOND, for_us=5 * SECOND // 2, side=("anna", "cleo"), others=("north-1", "south-2")),
+    Crash(at_us=7 * SECOND, for_us=14 * SECOND, node="north-1"),
+    Crash(at_us=7 * SECOND, for_us=14 * SECOND, node="south-2"),
 ]
 # A broker is lost whose clock was ahead, and its clients go to others.
 AHEAD: list[Fault] = [
