@@ -453,7 +453,7 @@ PLANTED: dict[str, Planted] = {
     "SUBACK does not wait for the backups": Planted(waits_for_no_backup, BACKED),
     "guests are not sent home": Planted(sends_nobody_home, HOME, LOST),
     "standby routes carry early": Planted(carries_before_it_is_asked, STANDBY_ROUTES, LOST),
-    "copies say what is only sent": Planted(copies_what_is_only_sent, MESSAGES, DEAF),
+    "copies say what is only sent": Planted(copies_what_is_only_sent, MESSAGES, DEAF, seeds=6, shown_by=3),
     "endings are never forgotten": Planted(never_ends_a_connection, BOUNDED, STORMS),
     "standbys are not asked": Planted(asks_no_standby, BEST, LOST_LATER, scenario="survival-standbys"),
     "a drain forgets clients that are away": Planted(
