@@ -24,7 +24,7 @@ Transitions of ``Coordinator``:
                TimerFired → restoring, following, claiming, reading
                Received → nothing
                Followed → restoring, following
-               Stored, StoreFailed, PlanMade, StandbyTold
+               Stored, StoreFailed, PlanMade, StandbyTold, Presence
                Resigning → stopped
 
 - **restoring**: the newest snapshot is read, if there is one, and the state worked out from it, slice by slice; then
@@ -49,6 +49,7 @@ from tocsin.core.coordination.leader import lease as leases
 from tocsin.core.coordination.leader import snapshot_writer as archive
 from tocsin.core.coordination.leader.backup_planning import PlanMade
 from tocsin.core.coordination.leader.balancing import DrainOrders
+from tocsin.core.coordination.leader.broker_watch import Presence
 from tocsin.core.coordination.leader.election import Election
 from tocsin.core.coordination.leader.leader import Leader
 from tocsin.core.coordination.leader.lease import Lease
@@ -462,6 +463,9 @@ class Coordinator(TableMachine):
     def _on_told(self, event: StandbyTold, now_us: int) -> list[Effect]:
         return [] if self.leader is None else self.leader.told(event, now_us)
 
+    def _on_presence(self, event: Presence, now_us: int) -> list[Effect]:
+        return [] if self.leader is None else self.leader.present(event, now_us)
+
     def _on_plan(self, event: PlanMade, now_us: int) -> list[Effect]:
         return [] if self.leader is None else self.leader.planned(event, now_us)
 
@@ -482,6 +486,7 @@ class Coordinator(TableMachine):
         ("*", Resigning): _resign,
         ("*", PlanMade): _on_plan,
         ("*", StandbyTold): _on_told,
+        ("*", Presence): _on_presence,
         (CoordinatorState.RESTORING, Stored): _on_piece,
         (CoordinatorState.RESTORING, StoreFailed): _on_piece,
         (CoordinatorState.RESTORING, Followed): _ignore,

@@ -24,7 +24,7 @@ from typing import Final
 
 from tocsin.core.coordination.leader.backup_planning import LOOK_US, PlanClock, PlanMade, WantPlan
 from tocsin.core.coordination.leader.balancing import DrainOrders
-from tocsin.core.coordination.leader.broker_watch import Attention
+from tocsin.core.coordination.leader.broker_watch import Attention, Presence
 from tocsin.core.coordination.leader.drafting import Draft, Drafter
 from tocsin.core.coordination.leader.levels import ANY, fits
 from tocsin.core.coordination.leader.promotions import Promotions, StandbyTold, links_of
@@ -137,8 +137,14 @@ class Leader:
             case Refresh():
                 return self._refresh(message, now_us)
             case Links(broker=broker, incarnation=incarnation) if self.state.is_member(broker, incarnation):
+                hinted = self.attention.closed(message, now_us)
                 asked = self.rerouting.hear(message, now_us)
-                return [*asked, *self._reroute(now_us)]
+                return [
+                    *hinted,
+                    *asked,
+                    *self._reroute(now_us),
+                    *([self._set_check(now_us)] if hinted else ()),
+                ]
         return []
 
     def _submitted(self, message: Submit, now_us: int) -> list[Effect]:
@@ -217,6 +223,16 @@ class Leader:
         if wanted not in self._waiting:
             self._waiting.append(wanted)
         return self.pump(now_us)
+
+    def present(self, event: Presence, now_us: int) -> list[Effect]:
+        """The bus has found a broker that was asked, or not."""
+        found = self.attention.answered(event, now_us)
+        if found is None:
+            return [self._set_check(now_us)]
+        lost, said = found
+        self._promotions.vanished(lost.broker, self.attention.would_miss_us(lost.broker, now_us))
+        self._waiting.append(lost)
+        return [said, *self.pump(now_us), self._set_check(now_us)]
 
     # ── appending ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -322,7 +338,7 @@ class Leader:
         """Look for brokers that are silent, and for what ends by itself."""
         if self._appends:
             self._look_at_store(now_us)
-        effects: list[Effect] = []
+        effects = self.attention.ask_again(now_us)
         for lost, said in self.attention.look(now_us):
             self._waiting.append(lost)
             effects.append(said)

@@ -7,8 +7,10 @@ each question goes whom they should measure the way to. Answers come one by one 
         ──► all have answered, or ANSWER_US has passed; and ``promote_after``
         ──► the best takes the place (``core.assignment.standbys``)
 
-A broker that **left** was stopped on purpose, and is mostly back in a moment: its place waits LEFT_US at least. One
-that was lost has been missed for longer than a restart takes already.
+A broker that **vanished** was missed by its closed links (``core.survival.hints``), sooner than a restart takes. Its
+place waits until its silence would have been suspicious. A broker that **left** was stopped on purpose, and is mostly
+back in a moment: its place waits LEFT_US at least. One whose silence was too long has been away for longer than a
+restart takes already.
 
 So a standby that answers is promoted within the round trip of one question. One that does not answer in time
 counts by what it said last, behind those that did answer: it may be as dead as the broker. If none answers, one of them
@@ -107,6 +109,9 @@ class Promotions:
         self._told: dict[str, _Told] = {}  # of standbys that are there
         self._peers: dict[str, tuple[str, ...]] = {}  # of each broker, from before it was lost
         self._empty: dict[str, _Empty] = {}  # by the broker that is gone
+        self._vanished_us: dict[
+            str, int
+        ] = {}  # brokers that were missed early → until when their places wait
         self._again_us: int | None = None  # when to ask again: somebody is measuring
 
     # ── asking ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -166,6 +171,10 @@ class Promotions:
         else:
             self._empty.setdefault(place, _Empty(now_us)).comes_us = now_us + ARRIVE_US
 
+    def vanished(self, broker: str, until_us: int) -> None:
+        """A broker is missed before its silence is suspicious: it may be restarting."""
+        self._vanished_us[broker] = until_us
+
     # ── choosing ────────────────────────────────────────────────────────────────────────────────────────────
 
     def look(
@@ -181,6 +190,11 @@ class Promotions:
         free = [each for each in _free(survival, members) if each.id not in taken]
         filled = {*survival.promotions.values(), *(each.broker for each in pending)}
         self._empty = {name: self._empty.get(name) or _Empty(now_us) for name in survival.places}
+        self._vanished_us = {
+            name: until_us for name, until_us in self._vanished_us.items() if until_us > now_us
+        }
+        for name in self._vanished_us.keys() & self._empty.keys():
+            self._empty[name].comes_us = max(self._empty[name].comes_us, self._vanished_us[name])
         places = [each.info for name, each in survival.places.items() if name not in filled]
         there = {each.id for each in members}
         self._told = {name: each for name, each in self._told.items() if name in there}
