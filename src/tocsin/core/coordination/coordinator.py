@@ -120,6 +120,7 @@ OF_A_LEADERSHIP: Final = (
     CoordinatorTimer.SNAPSHOT,
     CoordinatorTimer.CHECK,
     CoordinatorTimer.APPEND,
+    CoordinatorTimer.PACE,
     CoordinatorTimer.PLAN,
     CoordinatorTimer.PROMOTE,
     CoordinatorTimer.ARCHIVE,
@@ -438,6 +439,8 @@ class Coordinator(TableMachine):
                 return [*leader.check(now_us), *archiving]
             case CoordinatorTimer.APPEND if leader is not None:
                 return leader.again()
+            case CoordinatorTimer.PACE if leader is not None:
+                return leader.pump(now_us)
             case CoordinatorTimer.PLAN if leader is not None:
                 return leader.look_at_plan(now_us)
             case CoordinatorTimer.PROMOTE if leader is not None:

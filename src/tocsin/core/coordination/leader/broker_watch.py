@@ -23,6 +23,8 @@ from tocsin.model.message import broker_address
 from tocsin.wire.commands import Lost
 from tocsin.wire.control import Beat, Links, Pulse
 
+RANK_LEAST: Final = 100  # brokers, from which on there is a pause …
+RANK_US: Final = 100_000  # … between two rankings while brokers come and go: each costs all brokers
 # Between two answers to one broker that tell nothing new; a little less than the second that it expects.
 PULSE_US: Final = 900_000
 ANSWERS: Final = (
@@ -61,10 +63,17 @@ class Attention:
         self._told: dict[str, tuple[int, int]] = {}
         for broker in state.members:
             self.detector.sign(broker, now_us)
-        self.rank()
+        self._ranked_us = now_us
+        self.rank(now_us)
 
-    def rank(self) -> None:
+    def changed(self, now_us: int) -> None:
+        """Brokers came or went. In a large network the order waits for the next look while many do."""
+        if len(self._state.members) < RANK_LEAST or now_us - self._ranked_us >= RANK_US:
+            self.rank(now_us)
+
+    def rank(self, now_us: int) -> None:
         """Brokers came or went, or are fuller or emptier: who can take clients of others?"""
+        self._ranked_us = now_us
         infos = [member.info for member in self._state.members.values()]
         drained = self.balance.drained
         self._refuges.rank([each for each in infos if each.id not in drained], self._loads)

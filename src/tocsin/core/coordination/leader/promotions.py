@@ -112,6 +112,7 @@ class Promotions:
         self._vanished_us: dict[
             str, int
         ] = {}  # brokers that were missed early → until when their places wait
+        self._awaited: set[str] = set()  # standbys that were asked because of a loss, and have not answered
         self._again_us: int | None = None  # when to ask again: somebody is measuring
 
     # ── asking ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -148,17 +149,21 @@ class Promotions:
             for each in standbys
         )
 
-    def told(self, event: StandbyTold, now_us: int) -> None:
-        """An answer. One that is missing leaves what was known, and says that it is missing."""
+    def told(self, event: StandbyTold, now_us: int) -> bool:
+        """An answer. One that is missing leaves what was known, and says that it is missing. Whether there is
+        something to look at: all that were asked because of a loss have answered, and this was the last."""
+        last = self._awaited == {event.standby}
+        self._awaited.discard(event.standby)
         before = self._told.get(event.standby)
         summary = event.summary
         if summary is None:
             kept = None if before is None else before.summary
             self._told[event.standby] = _Told(now_us, kept, event.problem or SILENT)
-            return
+            return last
         self._told[event.standby] = _Told(now_us, summary, "")
         if UNMEASURED in summary.unprobed.values() and self._again_us is None:
             self._again_us = now_us + PENDING_US
+        return last
 
     def is_pending(self, now_us: int) -> bool:
         """Whether it is time to ask again, for what standbys were measuring."""
@@ -196,8 +201,11 @@ class Promotions:
         for name in self._vanished_us.keys() & self._empty.keys():
             self._empty[name].comes_us = max(self._empty[name].comes_us, self._vanished_us[name])
         places = [each.info for name, each in survival.places.items() if name not in filled]
+        if not places:
+            return [], []
         there = {each.id for each in members}
         self._told = {name: each for name, each in self._told.items() if name in there}
+        self._awaited &= there
         effects = self._ask_because_of(places, free, survival, members, now_us)
         promoted: list[Promoted] = []
         for place in places:
@@ -225,14 +233,18 @@ class Promotions:
         now_us: int,
     ) -> list[Effect]:
         """Ask each free standby once for each place that is empty."""
+        names = {each.id for each in free}
+        asked = [each for each in places if not names <= self._empty[each.id].asked_us.keys()]
+        if not asked:
+            return []
         brokers = [each for each in members if able(each)]
-        asked = [each for each in places if any(one.id not in self._empty[each.id].asked_us for one in free)]
         for place in asked:
-            self._peers.setdefault(place.id, self._peers_of(place, brokers, survival, ()))
-            for standby in free:
-                self._empty[place.id].asked_us.setdefault(standby.id, now_us)
+            if place.id not in self._peers:
+                self._peers[place.id] = self._peers_of(place, brokers, survival, ())
+            self._empty[place.id].asked_us = dict.fromkeys(names, now_us) | self._empty[place.id].asked_us
+        self._awaited |= names
         vacancies = [Vacancy(each, self._peers[each.id]) for each in asked]
-        return [WantScores(questions=self._questions(free, vacancies, brokers))] if asked else []
+        return [WantScores(questions=self._questions(free, vacancies, brokers))]
 
     def _due_us(self, empty: _Empty) -> int:
         after_us = max(self._after_us, LEFT_US) if empty.left else self._after_us
@@ -279,7 +291,8 @@ class Promotions:
     def next_us(self, now_us: int) -> int | None:
         """When to look again; None: nothing is waited for."""
         times = [self._due_us(each) for each in self._empty.values()]
-        times += [at_us + ANSWER_US for each in self._empty.values() for at_us in each.asked_us.values()]
+        asked_us = {at_us for each in self._empty.values() for at_us in {*each.asked_us.values()}}
+        times += [at_us + ANSWER_US for at_us in asked_us]
         return min((each for each in times if each > now_us), default=None)
 
 
