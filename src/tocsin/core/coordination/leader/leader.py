@@ -67,7 +67,7 @@ ANSWER_US: Final = 6_000_000  # longer than a store waits; an answer that is not
 RETRY_FIRST_US: Final = 50_000
 RETRY_MAX_US: Final = 2_000_000
 PACE_LEAST: Final = 100  # notices of one batch, from which on there is a pause after it …
-PACE_US_EACH: Final = 50  # … of so much for each: some three times what it costs the leader
+PACE_US_EACH: Final = 100  # … of so much for each: a tenth of a second for a thousand brokers
 SLOW_US: Final = 500_000  # some hundred times what an append takes
 NAME_MAX: Final = 63
 
