@@ -1,8 +1,9 @@
 """Detection with real processes: brokers and a coordinator as they ship, on a real server.
 
-Five brokers; one after the other is killed (SIGKILL) and started again. Meanwhile processors are busy, or processes are
-frozen (SIGSTOP). The bus is TCP: it loses nothing, and loss is measured in the simulator. Detection ends when the
-command log says that the broker is lost, as this process hears it.
+Five brokers; one after the other is killed (SIGKILL) and started again. Meanwhile processors are busy, processes are
+frozen (SIGSTOP), or all links of a broker are reset (``ss --kill``, which takes root). The bus is TCP: it loses
+nothing, and loss is measured in the simulator. Detection ends when the command log says that the broker is lost, as
+this process hears it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import msgspec
+import psutil
 import uvloop
 
 from bench.detection.figures import Figures
@@ -103,6 +105,7 @@ class Stage:
         (self.monitor,) = free_ports("127.0.0.1", 1)
         with servers.plans[0].config.open("a") as config:
             config.write(f'http: "127.0.0.1:{self.monitor}"\n')
+        self.store_ports = {int(url.rpartition(":")[2]) for url in servers.urls}
         self._stack.enter_context(servers)
         self._stack.callback(self._end)
         self.store = await JetStreamStore.connect(
@@ -207,8 +210,9 @@ class Stage:
                 async with asyncio.timeout(seconds):
                     async for delivery in heard:
                         message = decode_envelope(delivery.payload).message
+                        if not isinstance(message, Beat | Pulse):
+                            continue  # how links are, now and then
                         kind = beats if isinstance(message, Beat) else pulses
-                        assert isinstance(message, Beat | Pulse), "nothing else happens"
                         kind[0] += 1
                         kind[1] += len(delivery.payload)
             after, span_s = await self.connections(), time.monotonic() - began_s
@@ -279,11 +283,45 @@ async def _freezing(
         await asyncio.gather(freezing, return_exceptions=True)
 
 
+def _reset_links(pid: int, store_ports: set[int]) -> None:
+    """Reset all connections of a process but those to the store."""
+    for each in psutil.Process(pid).net_connections("tcp"):
+        if each.status == psutil.CONN_ESTABLISHED and each.raddr.port not in store_ports:
+            here, there = (f"{end.ip}:{end.port}" for end in (each.laddr, each.raddr))
+            subprocess.run(
+                ("ss", "--kill", "-tnH", "src", here, "dst", there), check=True, capture_output=True
+            )
+
+
+@asynccontextmanager
+async def _resetting(stage: Stage, every_s: float) -> AsyncIterator[None]:
+    """Reset the links of one broker after the other."""
+    chance = random.Random(1)
+
+    async def reset() -> None:
+        while True:
+            await asyncio.sleep(every_s * chance.uniform(0.5, 1.5))
+            name = chance.choice(stage.names)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if name not in stage.killed:
+                    pid = stage.processes[name].pid
+                    await asyncio.to_thread(_reset_links, pid, stage.store_ports)
+
+    resetting = asyncio.create_task(reset())
+    try:
+        yield
+    finally:
+        resetting.cancel()
+        ended = await asyncio.gather(resetting, return_exceptions=True)
+        assert isinstance(ended[0], asyncio.CancelledError), ended
+
+
 Condition = Callable[[Stage], AbstractAsyncContextManager[None]]
 CONDITIONS: Final[dict[str, Condition]] = {
     "calm": _calm,
     f"{BUSY} busy processes on the cores": _busy,
     "brokers freeze 0.2-1 s": lambda stage: _freezing(stage, stage.names, 1.0, (0.2, 1.0)),
+    "links are reset": lambda stage: _resetting(stage, 1.0),
     "coordinator freezes 0.3-1.5 s": lambda stage: _freezing(stage, ["coordinator"], 3.0, (0.3, 1.5)),
 }
 

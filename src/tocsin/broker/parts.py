@@ -16,7 +16,7 @@ passes it on (``_came_back`` …), or the other one's method as an argument of w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -71,10 +71,12 @@ from tocsin.core.coordination.participant.participant import Participant
 from tocsin.core.coordination.participant.signals import (
     ClientsChanged,
     InterestsChanged,
+    LinksEnded,
     MessageRead,
     QueriesChanged,
 )
 from tocsin.core.delivery.stored_session import StoredSession, kept_s
+from tocsin.core.links.signals import Ending as LinkEnding
 from tocsin.core.machine import Event
 from tocsin.core.replication.gamma import Left
 from tocsin.core.replication.signals import Policy
@@ -282,7 +284,7 @@ class Parts:
 
     def _make_exchange(self) -> None:
         ports, limits = self._ports, self._ports.settings.limits
-        peers = LinkPool(self._make_link)
+        peers = LinkPool(self._make_link, self._tell_of_ended_links)
         self.registry = StreamRegistry(
             self._tell_of_streams,
             self.message_log,
@@ -545,6 +547,11 @@ class Parts:
 
     def _tell_of_streams(self, event: ClientsChanged) -> None:
         self.exchange.peers.when_settled(partial(self._ports.post, event))
+
+    def _tell_of_ended_links(self, ended: Mapping[str, LinkEnding]) -> None:
+        closed = tuple(peer for peer, how in ended.items() if how is LinkEnding.CLOSED)
+        refused = tuple(peer for peer, how in ended.items() if how is LinkEnding.REFUSED)
+        self._ports.post(LinksEnded(closed=closed, refused=refused, cause=f"{self._broker}:links"))
 
     def _interests_changed(self, added: tuple[str, ...], removed: tuple[str, ...]) -> None:
         cause = f"{self._broker}:interest {(added or removed)[0]}"

@@ -11,11 +11,13 @@ from typing import Final, Protocol
 from tocsin.config import Settings
 from tocsin.coordinator.door.keeper import DoorKeeper, DoorPorts, real_ports
 from tocsin.coordinator.planning import Planner
+from tocsin.coordinator.presence import PresenceDesk
 from tocsin.coordinator.standbys import StandbyDesk
 from tocsin.coordinator.status import describe, free_standbys, tell
 from tocsin.core.coordination.coordinator import Coordinator, CoordinatorState, Resigning
 from tocsin.core.coordination.leader.backup_planning import WantPlan
 from tocsin.core.coordination.leader.balancing import BalanceRules
+from tocsin.core.coordination.leader.broker_watch import AskPresence
 from tocsin.core.coordination.leader.promotions import Chosen, WantScores
 from tocsin.core.coordination.names import Options, StoreNames
 from tocsin.core.machine import Effect
@@ -83,12 +85,14 @@ async def run_coordinator(
         network=settings.network,
         logs={spec.name: await store.log(spec) for spec in (names.commands, names.snapshots)},
         tables={names.table.name: table},
-        own=lambda effect: _carry_out(effect, planner, standbys),
+        own=lambda effect: _carry_out(effect, planner, standbys, presence),
     )
     recovery = settings.recovery
     planner = Planner(store.bus, table, settings.network, driver.post, recovery.weights(), recovery.strategy)
     standbys = StandbyDesk(store.bus, table, settings.network, driver.post)
     keeper = None if door is None else DoorKeeper(settings, machine, table, door)
+    address = coordinator_address(name)
+    presence = PresenceDesk(store.bus, address, settings.network, driver.post, driver.fail)
     serving = asyncio.create_task(driver.run())
     stopped = asyncio.create_task(host.stopped())
     parts = [serving]
@@ -112,10 +116,13 @@ async def run_coordinator(
         await asyncio.gather(*parts, stopped, return_exceptions=True)
         await planner.close()
         await standbys.close()
+        await presence.close()
 
 
-def _carry_out(effect: Effect, planner: Planner, standbys: StandbyDesk) -> None:
+def _carry_out(effect: Effect, planner: Planner, standbys: StandbyDesk, presence: PresenceDesk) -> None:
     match effect:
+        case AskPresence():
+            presence.ask(effect)
         case WantPlan():
             planner.want(effect)
         case WantScores():

@@ -30,11 +30,14 @@ class MemoryExchange:
         self.services: list[Service] = []
         self._turns: dict[tuple[str, str], int] = {}  # (pattern, group) → whose turn it is
 
-    def publish(self, delivery: BusMessage) -> None:
+    def publish(self, delivery: BusMessage) -> bool:
+        """Hand a message to those who hear it; whether there is anybody."""
+        heard = False
         groups: dict[tuple[str, str], list[MemorySubscription]] = {}
         for subscription in self.subscriptions:
             if not rules.matches(subscription.pattern, delivery.subject):
                 continue
+            heard = True
             if subscription.group is None:
                 subscription.offer(delivery)
             else:
@@ -42,6 +45,7 @@ class MemoryExchange:
         for name, members in groups.items():
             turn = self._turns[name] = self._turns.get(name, -1) + 1
             members[turn % len(members)].offer(delivery)
+        return heard
 
 
 class MemoryBus:
@@ -101,7 +105,8 @@ class MemoryBus:
 
         delivery = BusMessage(subject, payload)
         asked = [s for s in self._exchange.services if rules.matches(s.subject, subject)]
-        if not asked:
+        heard = self._exchange.publish(delivery)
+        if not asked and not heard:
             raise NoResponder(subject)
         for service in asked:
             service.take(delivery, reply)

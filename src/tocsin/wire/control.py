@@ -80,6 +80,9 @@ class Links(ControlMessage, frozen=True, gc=False):
     cut: Annotated[tuple[Home, ...], Meta(max_length=CUTS_MAX)] = ()
     # Peers to which I have one, and the round trip in microseconds.
     delays: Annotated[tuple[tuple[Home, Number], ...], Meta(max_length=PEERS_MAX)] = ()
+    # Peers that have just closed my connection without a word, and those that refuse another one since.
+    closed: Annotated[tuple[Home, ...], Meta(max_length=CUTS_MAX)] = ()
+    refused: Annotated[tuple[Home, ...], Meta(max_length=CUTS_MAX)] = ()
 
 
 class Measure(ControlMessage, frozen=True, gc=False):
@@ -110,7 +113,7 @@ class Pulse(ControlMessage, frozen=True, gc=False, tag="P"):
     refuges: Annotated[tuple[BrokerInfo, ...], Meta(max_length=REFUGES_MAX)] | None = None
     # As they were asked about, and who that is. None: you did not ask.
     homes: Annotated[tuple[tuple[Home, BrokerInfo], ...], Meta(max_length=HOMES_MAX)] | None = None
-    heard: Number = 0  # the number of the beat that this answers; 0: it answers none
+    heard: Number = 0  # the number of the beat that this answers; 0: it answers none, and asks for one
     level: Number = 0  # that the network works at
     moves: Moves | None = None  # None: nobody is to be moved
 

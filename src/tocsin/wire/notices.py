@@ -82,6 +82,7 @@ class Backed(Item, frozen=True, array_like=True, gc=False):
     remote: BrokerInfo | None = None
     locally: tuple[str, ...] = ()  # it is their local backup
     remotely: tuple[str, ...] = ()  # it is their remote backup
+    watched: tuple[BrokerInfo, ...] = ()  # of those, the ones that are there: it keeps a link to each
 
 
 class Moved(Item, frozen=True, array_like=True, gc=False):

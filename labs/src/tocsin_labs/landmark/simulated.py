@@ -35,6 +35,7 @@ from tocsin.core.coordination.participant.signals import (
     InterestsChanged,
     Leaving,
     Orphaned,
+    PlacesChanged,
     Promoted,
     RoutesChanged,
     StandDown,
@@ -247,7 +248,7 @@ class Network:
         world.add(LEADER, lambda _disk: self.coordinator)
         world.group(COORDINATOR, (LEADER,))
         self.planner = Planner(world, holdings_of(brokers, world.streams.stream("holdings")))
-        for kind in (RoutesChanged, DestinationsChanged, Orphaned, Adopted):
+        for kind in (RoutesChanged, DestinationsChanged, PlacesChanged, Orphaned, Adopted):
             world.own(kind, lambda address, effect: None)
         world.own(BackupsKnown, self._tell)
         world.own(StandIn, self._tell)

@@ -29,7 +29,7 @@ from tocsin.broker.forwarding.sockets import NOWHERE
 from tocsin.broker.links.hold_queue import Waiting
 from tocsin.core.links.incoming import LINK_PREFIX, PROPERTY_CLUSTER, PROPERTY_LEVELS
 from tocsin.core.links.path import STRAIGHT, LinkPath
-from tocsin.core.links.signals import Down
+from tocsin.core.links.signals import Down, Ending
 from tocsin.model.network import BrokerInfo
 from tocsin.model.versions import speaks
 from tocsin.runtime.machines.clock import now_us
@@ -138,6 +138,7 @@ class Link:
         self._dropped = dropped  # told how many messages were lost
         self.measured: Callable[[int], None] = _nobody  # told the round trip of each sign of life
         self.known: Callable[[], None] = _nothing  # called each time that it is known whether it is up
+        self.ended: Callable[[Ending], None] = _overlooked  # told how the peer has ended it, or refuses it
         self._passage = LinkPath()
         self._carry: Carry = _nowhere  # sends what takes the detour
         self._own = Waiting(outbound_max_bytes, dropped)  # while there is no way
@@ -256,6 +257,8 @@ class Link:
         self._passage.link_down()
         self._drain(now_us())
         self.known()
+        if down.ending is not Ending.OTHER:
+            self.ended(down.ending)
 
     def line_heard(self, packet: Packet) -> None:
         """A peer sends nothing over our link that concerns us but signs of life."""
@@ -264,6 +267,10 @@ class Link:
 
 
 def _nobody(round_trip_us: int) -> None:
+    """Nobody wants to know."""
+
+
+def _overlooked(ending: Ending) -> None:
     """Nobody wants to know."""
 
 

@@ -11,24 +11,31 @@ arrive.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
 from tocsin.broker.links.link import Link
 from tocsin.core.coordination.participant.signals import LinksSeen
 from tocsin.core.links.distances import Delays
+from tocsin.core.links.signals import Ending
 from tocsin.model.network import BrokerInfo
 
 LINGER_S: Final = 60.0
 FRESH_S: Final = 1.0  # a link that takes longer to be made counts as failed
+GATHER_S: Final = 0.005  # links that end together are told of together
 MEASURE_S: Final = 0.15  # for peers to answer who are asked how far they are; less than a leader waits
 
 
 class LinkPool:
     """Keeps one link to each peer that routes lead to."""
 
-    def __init__(self, make_link: Callable[[BrokerInfo], Link]) -> None:
+    def __init__(
+        self,
+        make_link: Callable[[BrokerInfo], Link],
+        ended: Callable[[Mapping[str, Ending]], None] = lambda ended: None,
+    ) -> None:
+        """``ended`` is told of the peers that have ended their links, or refuse them."""
         self.links: dict[str, Link] = {}  # by the peer's id
         self.delays = Delays()  # of those that are up
         self._make_link = make_link
@@ -36,6 +43,8 @@ class LinkPool:
         self._leaving: dict[str, asyncio.TimerHandle] = {}  # peers to which no route leads any more
         self._fresh: dict[str, asyncio.TimerHandle] = {}  # links that are being made, until when
         self._in_turn: list[Callable[[], None]] = []  # what waits for them
+        self._tell_ended = ended
+        self._ended: dict[str, Ending] = {}  # peers that have ended their links in the last moment
 
     def want(self, peers: Iterable[BrokerInfo]) -> None:
         """Routes lead to these, and to nobody else."""
@@ -52,6 +61,7 @@ class LinkPool:
                 self._await(peer)
                 self.links[peer].measured = partial(self.delays.measured, peer)
                 self.links[peer].known = partial(self._known, peer)
+                self.links[peer].ended = partial(self._note_end, peer)
                 self.links[peer].open()
         for peer in self.links:
             if peer not in wanted and peer not in self._leaving:
@@ -85,6 +95,15 @@ class LinkPool:
     def _settle(self) -> None:
         while self._in_turn and not self._fresh:
             self._in_turn.pop(0)()
+
+    def _note_end(self, peer: str, ending: Ending) -> None:
+        if not self._ended:
+            asyncio.get_running_loop().call_later(GATHER_S, self._say_ended)
+        self._ended[peer] = ending
+
+    def _say_ended(self) -> None:
+        ended, self._ended = self._ended, {}
+        self._tell_ended(ended)
 
     def failing(self) -> list[Link]:
         """The links that are needed, and cannot be made."""

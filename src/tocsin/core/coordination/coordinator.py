@@ -24,7 +24,7 @@ Transitions of ``Coordinator``:
                TimerFired → restoring, following, claiming, reading
                Received → nothing
                Followed → restoring, following
-               Stored, StoreFailed, PlanMade, StandbyTold
+               Stored, StoreFailed, PlanMade, StandbyTold, Presence
                Resigning → stopped
 
 - **restoring**: the newest snapshot is read, if there is one, and the state worked out from it, slice by slice; then
@@ -49,6 +49,7 @@ from tocsin.core.coordination.leader import lease as leases
 from tocsin.core.coordination.leader import snapshot_writer as archive
 from tocsin.core.coordination.leader.backup_planning import PlanMade
 from tocsin.core.coordination.leader.balancing import DrainOrders
+from tocsin.core.coordination.leader.broker_watch import Presence
 from tocsin.core.coordination.leader.election import Election
 from tocsin.core.coordination.leader.leader import Leader
 from tocsin.core.coordination.leader.lease import Lease
@@ -119,6 +120,7 @@ OF_A_LEADERSHIP: Final = (
     CoordinatorTimer.SNAPSHOT,
     CoordinatorTimer.CHECK,
     CoordinatorTimer.APPEND,
+    CoordinatorTimer.PACE,
     CoordinatorTimer.PLAN,
     CoordinatorTimer.PROMOTE,
     CoordinatorTimer.ARCHIVE,
@@ -437,6 +439,8 @@ class Coordinator(TableMachine):
                 return [*leader.check(now_us), *archiving]
             case CoordinatorTimer.APPEND if leader is not None:
                 return leader.again()
+            case CoordinatorTimer.PACE if leader is not None:
+                return leader.pump(now_us)
             case CoordinatorTimer.PLAN if leader is not None:
                 return leader.look_at_plan(now_us)
             case CoordinatorTimer.PROMOTE if leader is not None:
@@ -462,6 +466,9 @@ class Coordinator(TableMachine):
     def _on_told(self, event: StandbyTold, now_us: int) -> list[Effect]:
         return [] if self.leader is None else self.leader.told(event, now_us)
 
+    def _on_presence(self, event: Presence, now_us: int) -> list[Effect]:
+        return [] if self.leader is None else self.leader.present(event, now_us)
+
     def _on_plan(self, event: PlanMade, now_us: int) -> list[Effect]:
         return [] if self.leader is None else self.leader.planned(event, now_us)
 
@@ -482,6 +489,7 @@ class Coordinator(TableMachine):
         ("*", Resigning): _resign,
         ("*", PlanMade): _on_plan,
         ("*", StandbyTold): _on_told,
+        ("*", Presence): _on_presence,
         (CoordinatorState.RESTORING, Stored): _on_piece,
         (CoordinatorState.RESTORING, StoreFailed): _on_piece,
         (CoordinatorState.RESTORING, Followed): _ignore,

@@ -83,6 +83,7 @@ from tocsin.core.links.signals import (
     Dial,
     Dialled,
     Down,
+    Ending,
     HangUp,
     Heard,
     Lost,
@@ -384,7 +385,9 @@ class Dialler(TableMachine):
         return self._drop(now_us, f"no answer within {waited_us // 1_000_000} s")
 
     def _on_lost(self, event: Lost, now_us: int) -> list[Effect]:
-        return self._drop(now_us, event.reason)
+        up = self.state is DiallerState.UP
+        ending = Ending.OTHER if event.ending is Ending.CLOSED and not up else event.ending
+        return self._drop(now_us, event.reason, ending=ending)
 
     def _drop(
         self,
@@ -395,6 +398,7 @@ class Dialler(TableMachine):
         *,
         abrupt: bool = False,
         passes: bool = False,
+        ending: Ending = Ending.OTHER,
     ) -> list[Effect]:
         """``passes``: from a connection that was up, too, to the server behind."""
         self._stays = self._stays or (self._abroad and self.state is DiallerState.DIALLING)
@@ -431,7 +435,7 @@ class Dialler(TableMachine):
         return [
             *effects,
             SetTimer(name=DiallerTimer.RETRY, delay_us=delay_us),
-            Down(reason=reason, reason_code=reason_code, retry_us=delay_us, own=own),
+            Down(reason=reason, reason_code=reason_code, retry_us=delay_us, own=own, ending=ending),
         ]
 
     def _forgives(self, now_us: int) -> bool:

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from mqtt5 import ConnAckPacket, DisconnectPacket, Packet
 
 from tocsin.core.machine import Effect, Event
 from tocsin.wire.reference import Server
+
+
+class Ending(StrEnum):
+    """How a connection ended, as far as that says something about the peer."""
+
+    CLOSED = "closed"  # the peer's machine closed it, or reset it
+    REFUSED = "refused"  # nobody listens there, and the peer's machine says so
+    OTHER = "other"  # it could not be made, went silent, or we ended it
+
 
 # ── events ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -24,6 +35,7 @@ class Lost(Event, frozen=True, kw_only=True):
     """There is no connection: it could not be made, or it ended."""
 
     reason: str
+    ending: Ending = Ending.OTHER
 
 
 class Pinging(Event, frozen=True, kw_only=True):
@@ -73,3 +85,4 @@ class Down(Effect, frozen=True, kw_only=True):
     reason_code: int | None = None  # the peer's, if it gave one
     retry_us: int | None = None
     own: bool = False  # *session taken over*, and perhaps by a connection of our own, from just before
+    ending: Ending = Ending.OTHER  # CLOSED only of a connection that was up

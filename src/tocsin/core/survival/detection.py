@@ -24,6 +24,10 @@ The **observer** itself may be ill (Lifeguard's insight), and then it multiplies
   an observer that is cut off learns that it leads no longer;
 - it has only begun.
 
+A broker need not be silent to be missed: closed links are **hints** (``hints``), which are followed by a question, and
+by a suspicion if the bus does not find the broker either. They are others' observations, so that the observer's doubts
+do not matter to them.
+
 Suspicion is a hint. Its consequences are fenced elsewhere, so that a wrong suspicion costs time and nothing else.
 
 Only sums, products, quotients and roots are taken of floating-point numbers, which are the same on every machine.
@@ -36,6 +40,8 @@ from math import sqrt
 from typing import Final, NamedTuple
 
 import msgspec
+
+from tocsin.core.survival.hints import Hints
 
 MEMORY: Final = 64  # beats: how slowly averages forget
 MISTAKE: Final = 8  # as many beats does a suspicion that was wrong weigh
@@ -70,6 +76,7 @@ class Suspicion(NamedTuple):
     broker: str
     silent_us: int
     patience_us: int
+    witnesses: tuple[str, ...] = ()  # peers whose links it closed; none: it was silent for too long
 
 
 class _Habit:
@@ -91,12 +98,15 @@ class _Habit:
 class Detector:
     """Decides for one observer which brokers are suspect."""
 
+    weighing: type[Hints] = Hints  # so that a variant can be tried
+
     def __init__(self, tuning: Tuning, now_us: int) -> None:
         self.tuning = tuning
         self.next_us = now_us + LOOK_MAX_US  # when it wants to look again
         self.doubt = 1  # how often everybody's patience is added to itself; a beginner has heard nothing yet
         self.mistakes = 0  # suspicions that proved wrong
         self._habits: dict[str, _Habit] = {}
+        self.hints = self.weighing()
         self._present_us = now_us  # it has listened without a break since then
         self._calm_us = now_us  # since when there was no reason for doubt
 
@@ -115,12 +125,12 @@ class Detector:
         if number and habit.number:
             self._learn(habit, number - habit.number, now_us)
         habit.number, habit.beat_us = number, now_us
-        self._alive(habit, now_us)
+        self._alive(broker, habit, now_us)
 
     def sign(self, broker: str, now_us: int) -> None:
         """Something else shows that a broker is alive."""
         self._wake(now_us)
-        self._alive(self._habit(broker, now_us), now_us)
+        self._alive(broker, self._habit(broker, now_us), now_us)
 
     def refute(self, broker: str, incarnation: int, now_us: int) -> None:
         """An incarnation that was counted as lost beats: it was only late, by so much."""
@@ -132,15 +142,33 @@ class Detector:
         late_us = max(0, now_us - habit.beat_us - habit.interval_us)
         habit.late2 += (late_us * late_us - habit.late2) * MISTAKE / MEMORY
         habit.incarnation, habit.number = 0, 0  # once is enough
-        self._alive(habit, now_us)
+        self._alive(broker, habit, now_us)
 
     def slow(self, now_us: int) -> None:
         """The observer's own store is slow, so that heartbeats may be."""
         self._wake(now_us)
         self._doubt(now_us)
 
-    def _alive(self, habit: _Habit, now_us: int) -> None:
+    def _alive(self, broker: str, habit: _Habit, now_us: int) -> None:
         habit.heard_us, habit.suspected = now_us, False
+        self.hints.heard(broker)
+
+    def closed(self, broker: str, witness: str, *, refused: bool, now_us: int) -> bool:
+        """A peer's link was closed by a broker, or is refused; whether to ask the broker now."""
+        self._wake(now_us)
+        if self._habit(broker, now_us).suspected:
+            return False
+        return self.hints.told(broker, witness, refused=refused, now_us=now_us)
+
+    def answered(self, broker: str, *, absent: bool, now_us: int) -> Suspicion | None:
+        """Whether the bus has found a broker that was asked; the suspicion, if that is the last hint that it took."""
+        self._wake(now_us)
+        witnesses = self.hints.answered(broker, absent=absent, now_us=now_us)
+        habit = self._habits.get(broker)
+        if not witnesses or habit is None or habit.suspected:
+            return None
+        habit.suspected = True
+        return Suspicion(broker, now_us - habit.heard_us, self.patience_us(broker), witnesses)
 
     def _learn(self, habit: _Habit, steps: int, now_us: int) -> None:
         """A beat came, so many after the one before; what came during a break says nothing of its sender."""
@@ -172,6 +200,10 @@ class Detector:
     def least_patience_us(self, broker: str) -> int:
         """The shortest silence of this broker that is ever suspicious."""
         return least_patience_us(self.tuning, self._habits[broker].interval_us)
+
+    def silent_until_us(self, broker: str, now_us: int) -> int:
+        """When this broker's silence ends its patience, if it is not heard."""
+        return self._habit(broker, now_us).heard_us + self.patience_us(broker)
 
     def is_suspect(self, broker: str) -> bool:
         """Whether a broker was suspected, and has not been heard since."""
@@ -206,6 +238,7 @@ class Detector:
     def _forget(self, habits: Collection[str], now_us: int) -> None:
         if len(self._habits) > len(habits):
             for broker in [each for each in self._habits if each not in habits]:
+                self.hints.heard(broker)
                 if now_us - self._habits[broker].heard_us > FORGET_US:
                     del self._habits[broker]
 

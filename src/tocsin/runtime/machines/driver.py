@@ -72,6 +72,7 @@ class Driver:
         self._ending = Ending()
         self._shell = Shell(machine, self._carry_out, self._ending.fail, logs=self._logs, tables=self._tables)
         self.post = self._shell.post  # hand an event to the machine
+        self.fail = self._ending.fail  # something beside the machine has a bug: ``run`` raises it
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by what they do, if a newer one replaces them
         self._outbox: deque[Send] = deque()
         self._outbox_filled = asyncio.Event()

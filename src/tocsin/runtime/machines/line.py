@@ -20,6 +20,7 @@ from tocsin.core.links.signals import (
     Dial,
     Dialled,
     Down,
+    Ending,
     HangUp,
     Heard,
     Lost,
@@ -195,9 +196,9 @@ class Line:
         if call is self._call:
             self._post(Dialled(cause=self._cause))
 
-    def lost(self, call: _Call, reason: str) -> None:
+    def lost(self, call: _Call, reason: str, ending: Ending = Ending.OTHER) -> None:
         if call is self._call:
-            self._post(Lost(reason=reason, cause=self._cause))
+            self._post(Lost(reason=reason, ending=ending, cause=self._cause))
 
     def heard(self, call: _Call, packet: Packet) -> None:
         if call is self._call:
@@ -235,11 +236,12 @@ class _Call(asyncio.Protocol):
         except ssl.SSLCertVerificationError as error:
             self._failed(f"its certificate is not believed: {error.verify_message}")
         except OSError as error:
-            self._failed(error.strerror or str(error))
+            refused = isinstance(error, ConnectionRefusedError)
+            self._failed(error.strerror or str(error), Ending.REFUSED if refused else Ending.OTHER)
 
-    def _failed(self, reason: str) -> None:
+    def _failed(self, reason: str, ending: Ending = Ending.OTHER) -> None:
         if self._line is not None:
-            self._line.lost(self, reason)
+            self._line.lost(self, reason, ending)
 
     def hang_up(self, *, abrupt: bool = False) -> None:
         self._line = None
@@ -274,4 +276,6 @@ class _Call(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self.gone.set()
         if self._line is not None:
-            self._line.lost(self, str(error) if error else "the peer closed the connection")
+            closed = error is None or isinstance(error, ConnectionResetError | BrokenPipeError)
+            reason = str(error) if error else "the peer closed the connection"
+            self._line.lost(self, reason, Ending.CLOSED if closed else Ending.OTHER)

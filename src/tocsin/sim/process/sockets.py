@@ -166,11 +166,11 @@ class VirtualTransport(asyncio.Transport):
         while self._arrived and not self._paused and not self._closing:
             self.protocol.data_received(self._arrived.popleft())
 
-    def gone(self) -> None:
-        """The peer has ended the connection, or it broke."""
+    def gone(self, error: Exception | None) -> None:
+        """The peer has ended the connection, or (``error``) nothing has passed for too long."""
         if not self._closing:
             self._closing = True
-            self._lost(None)
+            self._lost(error)
 
     def _lost(self, error: Exception | None) -> None:
         protocol, self.protocol = self.protocol, None
@@ -263,8 +263,11 @@ class Sockets:
                     waits.set_result(proof)
             case Closed(connection=connection, reason=reason):
                 if (waits := self._dialled.get(connection)) is not None and not waits.done():
-                    waits.set_exception(ConnectionRefusedError(111, reason))
+                    refused = reason == "refused"
+                    waits.set_exception(
+                        ConnectionRefusedError(111, reason) if refused else TimeoutError(110, reason)
+                    )
                 self._early.pop(connection, None)
                 if transport is not None:
                     self.forget(connection)
-                    transport.gone()
+                    transport.gone(TimeoutError(110, reason) if reason == "broken" else None)

@@ -240,7 +240,6 @@ class SimulatedBus:
             for service in self._services:
                 if rules.matches(service.subject, event.subject):
                     service.take(message, reply)
-            return
         hearing = self._hearing.get(event.subject)
         if hearing is None:
             hearing = self._hearing[event.subject] = tuple(

@@ -3,27 +3,47 @@
 A beat is answered with a pulse, at once if there is something new in it, and otherwise every PULSE_US; more often if
 the detector may suspect the broker after a shorter silence. The leader does not repeat what a broker knows already (its
 heartbeat says so), so that both cost a few dozen bytes.
+
+A broker whose links were closed is asked at once (``AskPresence``): a pulse that answers no beat goes to it as a
+request. It answers with a beat. The bus knows whether there is anybody to ask (``Presence``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from tocsin.core.coordination.leader.balancing import Balance, DrainOrders
 from tocsin.core.coordination.names import Options
 from tocsin.core.coordination.state.state import State
-from tocsin.core.machine import Effect, Say, Send
+from tocsin.core.machine import Effect, Event, Say, Send
 from tocsin.core.survival.detection import Detector, Suspicion
 from tocsin.core.survival.refuges import FULL, STEP, RefugePlan
 from tocsin.model.message import broker_address
 from tocsin.wire.commands import Lost
-from tocsin.wire.control import Beat, Pulse
+from tocsin.wire.control import Beat, Links, Pulse
 
+RANK_LEAST: Final = 100  # brokers, from which on there is a pause …
+RANK_US: Final = 100_000  # … between two rankings while brokers come and go: each costs all brokers
 # Between two answers to one broker that tell nothing new; a little less than the second that it expects.
 PULSE_US: Final = 900_000
 ANSWERS: Final = (
     3  # … of which so many fall into the shortest silence that is suspicious: two may be lost or late
 )
+
+
+class AskPresence(Effect, frozen=True, kw_only=True):
+    """Ask a broker for a sign of life, as a request on the bus → ``Presence``."""
+
+    broker: str
+    message: Pulse
+
+
+class Presence(Event, frozen=True, kw_only=True):
+    """Whether the bus has found somebody to ask."""
+
+    broker: str
+    absent: bool  # there is nobody; no answer in time is not that
 
 
 class Attention:
@@ -43,10 +63,17 @@ class Attention:
         self._told: dict[str, tuple[int, int]] = {}
         for broker in state.members:
             self.detector.sign(broker, now_us)
-        self.rank()
+        self._ranked_us = now_us
+        self.rank(now_us)
 
-    def rank(self) -> None:
+    def changed(self, now_us: int) -> None:
+        """Brokers came or went. In a large network the order waits for the next look while many do."""
+        if len(self._state.members) < RANK_LEAST or now_us - self._ranked_us >= RANK_US:
+            self.rank(now_us)
+
+    def rank(self, now_us: int) -> None:
         """Brokers came or went, or are fuller or emptier: who can take clients of others?"""
+        self._ranked_us = now_us
         infos = [member.info for member in self._state.members.values()]
         drained = self.balance.drained
         self._refuges.rank([each for each in infos if each.id not in drained], self._loads)
@@ -92,12 +119,44 @@ class Attention:
     def greet(self) -> list[Effect]:
         """Tell all brokers who leads; they answer with a beat."""
         return [
-            Send(
-                to=broker_address(broker),
-                message=Pulse(self._state.epoch, member.incarnation, member.noticed, level=self._state.level),
-            )
-            for broker, member in self._state.members.items()
+            Send(to=broker_address(broker), message=self._greeting(broker)) for broker in self._state.members
         ]
+
+    def _greeting(self, broker: str) -> Pulse:
+        """A pulse that answers no beat: whoever gets it beats at once."""
+        member = self._state.members[broker]
+        return Pulse(self._state.epoch, member.incarnation, member.noticed, level=self._state.level)
+
+    def closed(self, links: Links, now_us: int) -> list[Effect]:
+        """A member tells of links that its peers have closed, or refuse."""
+        told = [*((peer, False) for peer in links.closed), *((peer, True) for peer in links.refused)]
+        asked = [
+            peer
+            for peer, refused in told
+            if peer in self._state.members
+            and peer != links.broker
+            and self.detector.closed(peer, links.broker, refused=refused, now_us=now_us)
+        ]
+        return self._ask(asked)
+
+    def _ask(self, brokers: Iterable[str]) -> list[Effect]:
+        members = self._state.members
+        return [AskPresence(broker=each, message=self._greeting(each)) for each in brokers if each in members]
+
+    def ask_again(self, now_us: int) -> list[Effect]:
+        """Ask the brokers whose links were closed, and that the bus does not find."""
+        return self._ask(self.detector.hints.due(now_us))
+
+    def answered(self, presence: Presence, now_us: int) -> tuple[Lost, Effect] | None:
+        """The bus has found a broker, or not; the loss, if that makes one."""
+        found = self.detector.answered(presence.broker, absent=presence.absent, now_us=now_us)
+        if found is None or found.broker not in self._state.members:
+            return None
+        return Lost(found.broker, self._state.members[found.broker].incarnation), _vanished(found)
+
+    def would_miss_us(self, broker: str, now_us: int) -> int:
+        """When silence alone would make this broker suspect, or would have."""
+        return self.detector.silent_until_us(broker, now_us)
 
     # ── what follows ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -116,7 +175,20 @@ class Attention:
 
     def delay_us(self, now_us: int) -> int:
         """When to look again."""
-        return max(0, self.detector.next_us - now_us)
+        next_us, ask_us = self.detector.next_us, self.detector.hints.next_us
+        return max(0, (next_us if ask_us is None else min(next_us, ask_us)) - now_us)
+
+
+def _vanished(suspicion: Suspicion) -> Effect:
+    return Say(
+        level="warning",
+        text="broker has closed its links, and the bus does not find it; its routes are withdrawn",
+        facts={
+            "broker": suspicion.broker,
+            "silent_ms": suspicion.silent_us // 1_000,
+            "witnesses": list(suspicion.witnesses),
+        },
+    )
 
 
 def _silent(suspicion: Suspicion) -> Effect:

@@ -1,8 +1,10 @@
 """A leadership: takes commands, appends them with what follows from them, and watches the brokers.
 
 Commands gather while an append is under way; the next one takes them all (**group commit**), so that durability costs
-latency once a batch. Appends are not pipelined: a second one would have to predict the position that it expects, and
-somebody else's records could meet that prediction just where ours were refused.
+latency once a batch. A batch of which very many brokers have to be told is followed by a short pause, in which more
+commands gather: when a tenth of a thousand brokers fails, each change is news for all others, and telling it for itself
+would cost more than all the rest. Appends are not pipelined: a second one would have to predict the position that it
+expects, and somebody else's records could meet that prediction just where ours were refused.
 
 Invariants:
 
@@ -24,7 +26,7 @@ from typing import Final
 
 from tocsin.core.coordination.leader.backup_planning import LOOK_US, PlanClock, PlanMade, WantPlan
 from tocsin.core.coordination.leader.balancing import DrainOrders
-from tocsin.core.coordination.leader.broker_watch import Attention
+from tocsin.core.coordination.leader.broker_watch import Attention, Presence
 from tocsin.core.coordination.leader.drafting import Draft, Drafter
 from tocsin.core.coordination.leader.levels import ANY, fits
 from tocsin.core.coordination.leader.promotions import Promotions, StandbyTold, links_of
@@ -64,6 +66,8 @@ TICK_US: Final = 10_000_000  # the network's time is written down so often while
 ANSWER_US: Final = 6_000_000  # longer than a store waits; an answer that is not there by then never comes
 RETRY_FIRST_US: Final = 50_000
 RETRY_MAX_US: Final = 2_000_000
+PACE_LEAST: Final = 100  # notices of one batch, from which on there is a pause after it …
+PACE_US_EACH: Final = 100  # … of so much for each: a tenth of a second for a thousand brokers
 SLOW_US: Final = 500_000  # some hundred times what an append takes
 NAME_MAX: Final = 63
 
@@ -112,6 +116,7 @@ class Leader:
         self.rerouting = Rerouting(state)
         self._above_us: int | None = None  # since when everybody speaks a higher level than the network's
         self._raise_after_us = options.raise_after_us
+        self._paced_us = 0  # nothing is appended before: the last batch was news for very many
         self._tick = False  # time has to be written down, whether or not there are commands
 
     @property
@@ -137,8 +142,14 @@ class Leader:
             case Refresh():
                 return self._refresh(message, now_us)
             case Links(broker=broker, incarnation=incarnation) if self.state.is_member(broker, incarnation):
+                hinted = self.attention.closed(message, now_us)
                 asked = self.rerouting.hear(message, now_us)
-                return [*asked, *self._reroute(now_us)]
+                return [
+                    *hinted,
+                    *asked,
+                    *self._reroute(now_us),
+                    *([self._set_check(now_us)] if hinted else ()),
+                ]
         return []
 
     def _submitted(self, message: Submit, now_us: int) -> list[Effect]:
@@ -218,12 +229,24 @@ class Leader:
             self._waiting.append(wanted)
         return self.pump(now_us)
 
+    def present(self, event: Presence, now_us: int) -> list[Effect]:
+        """The bus has found a broker that was asked, or not."""
+        found = self.attention.answered(event, now_us)
+        if found is None:
+            return [self._set_check(now_us)]
+        lost, said = found
+        self._promotions.vanished(lost.broker, self.attention.would_miss_us(lost.broker, now_us))
+        self._waiting.append(lost)
+        return [said, *self.pump(now_us), self._set_check(now_us)]
+
     # ── appending ───────────────────────────────────────────────────────────────────────────────────────────
 
     def pump(self, now_us: int) -> list[Effect]:
         """Append what waits, unless an append is under way."""
         if self._appends or not (self._waiting or self._tick):
             return []
+        if now_us < self._paced_us:
+            return [SetTimer(name=CoordinatorTimer.PACE, delay_us=self._paced_us - now_us)]
         commands, size = [], 0
         while self._waiting and size <= COMMANDS_MAX_BYTES:
             command = self._waiting.popleft()
@@ -242,14 +265,21 @@ class Leader:
         at_us = self._clock_us + now_us - self._began_us
         self._draft = self._drafter.draft(self.state, at_us, commands, self.previous, self._clearance.waits)
         self._appends.extend(self._draft.appends)
+        told = sum(map(len, self._draft.appends)) - 1
+        self._paced_us = now_us + PACE_US_EACH * told if told > PACE_LEAST else 0
         effects: list[Effect] = []
-        for broker, incarnation in before.items():
-            if not self.state.is_member(broker, incarnation):
-                effects += self._tell_clear(self._clearance.gone(broker))
+        members = self.state.members
+        gone = [
+            broker
+            for broker, incarnation in before.items()
+            if (member := members.get(broker)) is None or member.incarnation != incarnation
+        ]
+        for broker in gone:
+            effects += self._tell_clear(self._clearance.gone(broker))
         self._appended_us = now_us
         effects += self._append()
-        if self.state.members.keys() != before.keys():
-            self.attention.rank()
+        if members.keys() != before.keys():
+            self.attention.changed(now_us)
             self._plans.changed(now_us)
             for command, _ in commands:
                 if isinstance(command, Said) and any(isinstance(each, Left) for each in command.commands):
@@ -322,13 +352,13 @@ class Leader:
         """Look for brokers that are silent, and for what ends by itself."""
         if self._appends:
             self._look_at_store(now_us)
-        effects: list[Effect] = []
+        effects = self.attention.ask_again(now_us)
         for lost, said in self.attention.look(now_us):
             self._waiting.append(lost)
             effects.append(said)
         self._clearance.forget(now_us)
         self._raise(now_us)
-        self.attention.rank()
+        self.attention.rank(now_us)
         at_us, due_us = self._clock_us + now_us - self._began_us, self.state.next_due_us()
         if due_us is not None and (at_us >= due_us or at_us - self.state.clock_us >= TICK_US):
             self._tick = True
@@ -371,8 +401,7 @@ class Leader:
 
     def told(self, event: StandbyTold, now_us: int) -> list[Effect]:
         """A standby has said how fit it is."""
-        self._promotions.told(event, now_us)
-        return self.promote(now_us)
+        return self.promote(now_us) if self._promotions.told(event, now_us) else []
 
     def promote(self, now_us: int) -> list[Effect]:
         """Give standbys the places of brokers that are gone."""

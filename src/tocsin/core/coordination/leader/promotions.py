@@ -7,8 +7,10 @@ each question goes whom they should measure the way to. Answers come one by one 
         ──► all have answered, or ANSWER_US has passed; and ``promote_after``
         ──► the best takes the place (``core.assignment.standbys``)
 
-A broker that **left** was stopped on purpose, and is mostly back in a moment: its place waits LEFT_US at least. One
-that was lost has been missed for longer than a restart takes already.
+A broker that **vanished** was missed by its closed links (``core.survival.hints``), sooner than a restart takes. Its
+place waits until its silence would have been suspicious. A broker that **left** was stopped on purpose, and is mostly
+back in a moment: its place waits LEFT_US at least. One whose silence was too long has been away for longer than a
+restart takes already.
 
 So a standby that answers is promoted within the round trip of one question. One that does not answer in time
 counts by what it said last, behind those that did answer: it may be as dead as the broker. If none answers, one of them
@@ -107,6 +109,10 @@ class Promotions:
         self._told: dict[str, _Told] = {}  # of standbys that are there
         self._peers: dict[str, tuple[str, ...]] = {}  # of each broker, from before it was lost
         self._empty: dict[str, _Empty] = {}  # by the broker that is gone
+        self._vanished_us: dict[
+            str, int
+        ] = {}  # brokers that were missed early → until when their places wait
+        self._awaited: set[str] = set()  # standbys that were asked because of a loss, and have not answered
         self._again_us: int | None = None  # when to ask again: somebody is measuring
 
     # ── asking ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -143,17 +149,21 @@ class Promotions:
             for each in standbys
         )
 
-    def told(self, event: StandbyTold, now_us: int) -> None:
-        """An answer. One that is missing leaves what was known, and says that it is missing."""
+    def told(self, event: StandbyTold, now_us: int) -> bool:
+        """An answer. One that is missing leaves what was known, and says that it is missing. Whether there is
+        something to look at: all that were asked because of a loss have answered, and this was the last."""
+        last = self._awaited == {event.standby}
+        self._awaited.discard(event.standby)
         before = self._told.get(event.standby)
         summary = event.summary
         if summary is None:
             kept = None if before is None else before.summary
             self._told[event.standby] = _Told(now_us, kept, event.problem or SILENT)
-            return
+            return last
         self._told[event.standby] = _Told(now_us, summary, "")
         if UNMEASURED in summary.unprobed.values() and self._again_us is None:
             self._again_us = now_us + PENDING_US
+        return last
 
     def is_pending(self, now_us: int) -> bool:
         """Whether it is time to ask again, for what standbys were measuring."""
@@ -165,6 +175,10 @@ class Promotions:
             self._empty[broker] = _Empty(now_us, left=True)
         else:
             self._empty.setdefault(place, _Empty(now_us)).comes_us = now_us + ARRIVE_US
+
+    def vanished(self, broker: str, until_us: int) -> None:
+        """A broker is missed before its silence is suspicious: it may be restarting."""
+        self._vanished_us[broker] = until_us
 
     # ── choosing ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -181,9 +195,17 @@ class Promotions:
         free = [each for each in _free(survival, members) if each.id not in taken]
         filled = {*survival.promotions.values(), *(each.broker for each in pending)}
         self._empty = {name: self._empty.get(name) or _Empty(now_us) for name in survival.places}
+        self._vanished_us = {
+            name: until_us for name, until_us in self._vanished_us.items() if until_us > now_us
+        }
+        for name in self._vanished_us.keys() & self._empty.keys():
+            self._empty[name].comes_us = max(self._empty[name].comes_us, self._vanished_us[name])
         places = [each.info for name, each in survival.places.items() if name not in filled]
+        if not places:
+            return [], []
         there = {each.id for each in members}
         self._told = {name: each for name, each in self._told.items() if name in there}
+        self._awaited &= there
         effects = self._ask_because_of(places, free, survival, members, now_us)
         promoted: list[Promoted] = []
         for place in places:
@@ -211,14 +233,18 @@ class Promotions:
         now_us: int,
     ) -> list[Effect]:
         """Ask each free standby once for each place that is empty."""
+        names = {each.id for each in free}
+        asked = [each for each in places if not names <= self._empty[each.id].asked_us.keys()]
+        if not asked:
+            return []
         brokers = [each for each in members if able(each)]
-        asked = [each for each in places if any(one.id not in self._empty[each.id].asked_us for one in free)]
         for place in asked:
-            self._peers.setdefault(place.id, self._peers_of(place, brokers, survival, ()))
-            for standby in free:
-                self._empty[place.id].asked_us.setdefault(standby.id, now_us)
+            if place.id not in self._peers:
+                self._peers[place.id] = self._peers_of(place, brokers, survival, ())
+            self._empty[place.id].asked_us = dict.fromkeys(names, now_us) | self._empty[place.id].asked_us
+        self._awaited |= names
         vacancies = [Vacancy(each, self._peers[each.id]) for each in asked]
-        return [WantScores(questions=self._questions(free, vacancies, brokers))] if asked else []
+        return [WantScores(questions=self._questions(free, vacancies, brokers))]
 
     def _due_us(self, empty: _Empty) -> int:
         after_us = max(self._after_us, LEFT_US) if empty.left else self._after_us
@@ -265,7 +291,8 @@ class Promotions:
     def next_us(self, now_us: int) -> int | None:
         """When to look again; None: nothing is waited for."""
         times = [self._due_us(each) for each in self._empty.values()]
-        times += [at_us + ANSWER_US for each in self._empty.values() for at_us in each.asked_us.values()]
+        asked_us = {at_us for each in self._empty.values() for at_us in {*each.asked_us.values()}}
+        times += [at_us + ANSWER_US for at_us in asked_us]
         return min((each for each in times if each > now_us), default=None)
 
 

@@ -15,6 +15,7 @@ class CoordinatorTimer(StrEnum):
     LAPSE = "lapse"  # when the lease ends; any event at that time does
     CHECK = "check"  # of a leader: of its brokers, and of clients that wait
     APPEND = "append"  # of a leader: an answer of the log is missing
+    PACE = "pace"  # of a leader: to append what gathered while many were being told
     PLAN = "plan"  # of a leader: whether backups are to be planned
     PROMOTE = "promote"  # of a leader: whether a standby is to take a place
     SNAPSHOT = "snapshot"  # to begin one

@@ -9,14 +9,16 @@ All of it is told in one message (``wire.control.Links``):
 - at once, if a link was cut or is back, if somebody else leads, and if the leader asks;
 - otherwise not more often than every QUIET_US, if delays changed much; or while the leader's notices say otherwise
   than what is seen here, for a message may be lost;
-- every KEEP_US in any case.
+- every KEEP_US in any case;
+- at once, if a peer has closed a link without a word, and if it refuses another one within RECENT_US: the peer may be
+  gone (``core.survival.hints``).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from tocsin.core.coordination.participant.signals import LinksSeen
+from tocsin.core.coordination.participant.signals import LinksEnded, LinksSeen
 from tocsin.core.links.distances import differ_much
 from tocsin.core.links.path import STEADY_US
 from tocsin.wire.control import CUTS_MAX, PEERS_MAX, Links
@@ -25,6 +27,7 @@ from tocsin.wire.notices import Bypass
 CUT_US: Final = 2_500_000
 QUIET_US: Final = 5_000_000
 KEEP_US: Final = 30_000_000
+RECENT_US: Final = 1_000_000
 
 
 class Linkage:
@@ -35,6 +38,7 @@ class Linkage:
         self._down_us: dict[str, int] = {}  # peers without a connection → since when
         self._cut: dict[str, int | None] = {}  # links that are cut → since when there is one again
         self._delays: dict[str, int] = {}
+        self._closed_us: dict[str, int] = {}  # peers that closed a link → when
         self._told: Links | None = None  # None: the leader knows nothing
         self._epoch = 0  # of that leader
         self._told_us = 0
@@ -67,6 +71,19 @@ class Linkage:
             return None
         self._told, self._told_us = message, now_us
         return message
+
+    def ended(self, event: LinksEnded, incarnation: int, now_us: int) -> Links | None:
+        """Peers have closed links, or refuse them; what to tell."""
+        self._closed_us = {
+            peer: at_us for peer, at_us in self._closed_us.items() if now_us - at_us <= RECENT_US
+        }
+        refused = tuple(peer for peer in event.refused if peer in self._closed_us)[:CUTS_MAX]
+        closed = event.closed[:CUTS_MAX]
+        self._closed_us |= dict.fromkeys(closed, now_us)
+        if not incarnation or not (closed or refused):
+            return None
+        delays = tuple(sorted(self._delays.items()))
+        return Links(self._broker, incarnation, self.cut, delays, closed, refused)
 
     def _is_due(self, message: Links, bypass: Bypass, now_us: int) -> bool:
         told = self._told

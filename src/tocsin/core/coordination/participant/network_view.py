@@ -51,7 +51,7 @@ class NetworkView:
 
     def __init__(self) -> None:
         self.routes: dict[Route, None] = {}  # what the forwarding table holds, oldest first
-        self.peers: dict[str, BrokerInfo] = {}  # of those routes, and of detours
+        self.peers: dict[str, BrokerInfo] = {}  # of those routes, of detours, and of brokers that it watches
         self.bypass = Bypass()
         self._routes_to: Counter[str] = Counter()  # peer → how many routes lead there; never 0
         # Query → topic → metadata, of each query that was answered.
@@ -112,9 +112,10 @@ class NetworkView:
                     effects += self._take(item)
                 case Backed() if item != self._backed:
                     moved = (item.local, item.remote) != (self._backed.local, self._backed.remote)
-                    self._backed = item
-                    effects.append(_backups_known(item))
+                    known, self._backed = _backups_known(self._backed), item
+                    effects += [_backups_known(item)] if _backups_known(item) != known else []
                     effects += [DestinationsChanged()] if moved else []
+                    infos.update((peer.id, peer) for peer in item.watched)
                 case Moved():
                     places[item.broker] = item
                 case Promote(place=place):
@@ -179,7 +180,7 @@ class NetworkView:
             if not self._routes_to[route.peer]:
                 del self._routes_to[route.peer]
         known = {**self.peers, **infos}
-        needed = {*self._routes_to, *(peer.id for peer in self.bypass.peers)}
+        needed = {*self._routes_to, *(peer.id for peer in (*self.bypass.peers, *self._backed.watched))}
         peers = {peer: known[peer] for peer in sorted(needed)}
         if not came and not went and peers == self.peers and not back:
             return []

@@ -6,7 +6,7 @@ Transitions of ``Participant``:
 
     new  Started → joining
     *    InterestsChanged, QueriesChanged, ClientsChanged, MessageRead, Loaded, GuestCame, GuestWent, LinksSeen,
-         Received, Stored, StoreFailed
+         LinksEnded, Received, Stored, StoreFailed
          Dispatched, TimerFired, Followed → member
          Leaving → left
 
@@ -47,6 +47,7 @@ from tocsin.core.coordination.participant.signals import (
     GuestWent,
     InterestsChanged,
     Leaving,
+    LinksEnded,
     LinksSeen,
     Loaded,
     MeasureLinks,
@@ -283,6 +284,10 @@ class Participant(TableMachine):
         said = self._linkage.see(event, self.incarnation, self.epoch, self.picture.bypass, now_us)
         return [] if said is None else [self._to_leader(said)]
 
+    def _on_links_ended(self, event: LinksEnded, now_us: int) -> list[Effect]:
+        said = self._linkage.ended(event, self.incarnation, now_us)
+        return [] if said is None else [self._to_leader(said)]
+
     # ── what the leader says ────────────────────────────────────────────────────────────────────────────────
 
     def _on_message(self, event: Received, now_us: int) -> list[Effect]:
@@ -296,6 +301,8 @@ class Participant(TableMachine):
         if message.epoch > self.epoch:
             self.epoch = message.epoch
             effects += [*self._submission.led_anew(), *self._show_life(now_us)]
+        elif isinstance(message, Pulse) and not message.heard:
+            effects += self._show_life(now_us)
         match message:
             case Unspoken(levels=network):
                 own = speaks()
@@ -456,6 +463,7 @@ class Participant(TableMachine):
         ("*", GuestCame): _on_clientele,
         ("*", GuestWent): _on_clientele,
         ("*", LinksSeen): _on_links,
+        ("*", LinksEnded): _on_links_ended,
         ("*", TimerFired): _on_timer,
         ("*", Received): _on_message,
         ("*", Stored): _on_end,

@@ -96,6 +96,13 @@ class LinksSeen(Event, frozen=True, kw_only=True):
     asked: bool = False
 
 
+class LinksEnded(Event, frozen=True, kw_only=True):
+    """Peers have ended this broker's links to them without a word, or refuse new ones."""
+
+    closed: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+
+
 class Leaving(Event, frozen=True, kw_only=True):
     """The broker stops on purpose."""
 
@@ -172,7 +179,9 @@ class ClientsToMove(Effect, frozen=True, kw_only=True):
 
 
 class RoutesChanged(Effect, frozen=True, kw_only=True):
-    """Change the forwarding table, and have a link to each peer and to nobody else."""
+    """Change the forwarding table, and have a link to each peer and to nobody else.
+
+    Peers are the brokers that routes and detours lead to, and those that this broker backs."""
 
     added: tuple[Route, ...]
     removed: tuple[Route, ...]

@@ -25,6 +25,7 @@ import msgspec
 from tocsin.model.network import BrokerInfo, Role
 from tocsin.wire.notices import Backed, Item, Moved, Promote, TakeOver
 
+WATCHED_MAX: Final = 64  # brokers that one backup keeps links to
 PLACES_MAX: Final = 4_096  # brokers that are gone whose places are remembered; the oldest is forgotten
 
 
@@ -53,13 +54,41 @@ class Survival:
     """
 
     def __init__(self) -> None:
-        self.plan: dict[str, Backups] = {}  # also of brokers that are gone
+        self._plan: dict[str, Backups] = {}
+        # Broker → those whose backup it is, by the plan; None: to be worked out.
+        self._backing: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] | None = None
         self.places: dict[str, Place] = {}  # by the broker that is gone, the oldest first
         self.promotions: dict[str, str] = {}  # standby → the broker that it is to become
         self.epoch = 0
         self._moved: dict[str, None] = {}  # places that changed
         self._backs: dict[str, None] = {}  # brokers whose backups, or whose primaries, changed
         self._promoted: dict[str, None] = {}  # standbys that are to be told
+
+    @property
+    def plan(self) -> Mapping[str, Backups]:
+        """The backups of each broker, also of those that are gone."""
+        return self._plan
+
+    def restore(self, broker: str, backups: Backups) -> None:
+        """A row of the plan, from a snapshot."""
+        self._plan[broker] = backups
+        self._backing = None
+
+    def _backs_whom(self, broker: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The brokers whose local backup a broker is, and those whose remote one."""
+        if self._backing is None:
+            backing: dict[str, tuple[list[str], list[str]]] = {}
+            for each in sorted(self._plan):
+                for place, backup in enumerate((self._plan[each].local, self._plan[each].remote)):
+                    if backup is not None:
+                        backing.setdefault(backup, ([], []))[place].append(each)
+            self._backing = {name: (tuple(near), tuple(far)) for name, (near, far) in backing.items()}
+        return self._backing.get(broker, ((), ()))
+
+    def _backed_by(self, broker: str) -> Iterable[str]:
+        """The brokers that this one backs."""
+        locally, remotely = self._backs_whom(broker)
+        return (*locally, *remotely)
 
     # ── what happens ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -72,7 +101,7 @@ class Survival:
             if before != after:
                 self._concern(broker, before)
                 self._concern(broker, after)
-        self.plan = fresh
+        self._plan, self._backing = fresh, None
 
     def promoted(self, broker: str, standby: str) -> None:
         """A standby is to take the place of a broker that is gone."""
@@ -91,9 +120,8 @@ class Survival:
         if self.places.pop(broker, None) is not None:
             self._moved[broker] = None
         self._concern(broker, self.plan.get(broker, NONE))
-        for other, backups in self.plan.items():
-            if broker in (backups.local, backups.remote):
-                self._concern(other, backups)
+        for other in self._backed_by(broker):
+            self._concern(other, self.plan[other])
 
     def lost(self, info: BrokerInfo, members: Collection[str]) -> None:
         """A broker is gone; ``members`` are the others."""
@@ -101,16 +129,17 @@ class Survival:
         self.promotions.pop(broker, None)
         if able(info):
             self._take(info, members)
+        self._concern(broker, self.plan.get(broker, NONE))  # nobody needs a link to it any more
         for held in tuple(self.places.values()):
             if held.by == broker:
                 self._take(held.info, members)
-        for other, backups in self.plan.items():
-            if broker in (backups.local, backups.remote):
-                self._concern(other, backups)
+        for other in self._backed_by(broker):
+            self._concern(other, self.plan[other])
         while len(self.places) > PLACES_MAX:
             oldest = next(iter(self.places))
             del self.places[oldest]
-            self.plan.pop(oldest, None)
+            self._plan.pop(oldest, None)
+            self._backing = None
             self._end_promotion(oldest)
 
     def _take(self, info: BrokerInfo, members: Collection[str]) -> None:
@@ -167,11 +196,14 @@ class Survival:
 
     def _backed(self, broker: str, infos: Mapping[str, BrokerInfo]) -> Backed:
         backups = self.plan.get(broker, NONE)
+        locally, remotely = self._backs_whom(broker)
+        watched = sorted(each for each in {*locally, *remotely} if each in infos)
         return Backed(
             local=infos.get(backups.local or ""),
             remote=infos.get(backups.remote or ""),
-            locally=tuple(sorted(each for each, plan in self.plan.items() if plan.local == broker)),
-            remotely=tuple(sorted(each for each, plan in self.plan.items() if plan.remote == broker)),
+            locally=locally,
+            remotely=remotely,
+            watched=tuple(infos[each] for each in watched[:WATCHED_MAX]),
         )
 
     def _moved_item(self, broker: str, infos: Mapping[str, BrokerInfo]) -> Moved:

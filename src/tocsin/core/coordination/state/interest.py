@@ -10,7 +10,7 @@ last.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from tocsin.core.chunks import split
@@ -30,7 +30,7 @@ class Interest:
         self._changed: dict[
             str, dict[str, bool]
         ] = {}  # broker → what came (or else went) since the last settle
-        self._moved: dict[str, dict[Route, bool]] = {}  # broker → routes that came (or else went) since then
+        self._moved: dict[str, list[RouteChange]] = {}  # broker → how its routes changed since then, in order
         self._readdressed: dict[str, None] = {}  # brokers that are reached elsewhere than before
 
     @property
@@ -74,8 +74,8 @@ class Interest:
                 del reasons[text]
                 _flip(changed, text, False)
 
-    def settle(self) -> dict[str, list[Routes]]:
-        """The changes for each broker since the last call, in pieces."""
+    def settle(self) -> Mapping[str, Sequence[Routes]]:
+        """The changes for each broker since the last call, in pieces; brokers share what is alike."""
         changed, self._changed = self._changed, {}
         for broker in sorted(changed):
             came = [text for text, wanted in changed[broker].items() if wanted]
@@ -84,19 +84,19 @@ class Interest:
                 self._note(self.plan.change(broker, came, went))
         moved, self._moved = self._moved, {}
         readdressed, self._readdressed = self._readdressed, {}
-        told: dict[str, list[Routes]] = {}
-        alike: dict[tuple[tuple[Route, bool], ...], list[Routes]] = {}  # most brokers are told the same
-        for broker, routes in moved.items():
-            if not routes:
-                continue
-            key = tuple(routes.items())
-            if key not in alike:
-                alike[key] = self._routes(routes)
-            told[broker] = list(alike[key])
+        told: dict[str, Sequence[Routes]] = {}
+        alike: dict[tuple[int, ...], list[Routes]] = {}  # by identity: most brokers share the same changes
+        for broker, changes in moved.items():
+            key = tuple(map(id, changes))
+            routes = alike.get(key)
+            if routes is None:
+                moves = _sum(changes)
+                routes = alike[key] = self._routes(moves) if moves else []
+            if routes:
+                told[broker] = routes
         for broker, peers in self._senders(readdressed).items():
-            told.setdefault(broker, []).append(
-                Routes((), (), tuple(self.plan.brokers[peer] for peer in peers))
-            )
+            moved_here = Routes((), (), tuple(self.plan.brokers[peer] for peer in peers))
+            told[broker] = [*told.get(broker, ()), moved_here]
         return told
 
     def all(self, broker: str) -> list[Routes]:
@@ -104,12 +104,12 @@ class Interest:
         return self._routes(dict.fromkeys(self.plan.routes(broker), True))
 
     def _note(self, changes: Mapping[str, RouteChange]) -> None:
+        moved = self._moved
         for broker, change in changes.items():
-            moved = self._moved.setdefault(broker, {})
-            for route in change.added:
-                _flip(moved, route, True)
-            for route in change.removed:
-                _flip(moved, route, False)
+            if broker in moved:
+                moved[broker].append(change)
+            else:
+                moved[broker] = [change]
 
     def _routes(self, routes: Mapping[Route, bool]) -> list[Routes]:
         told: list[Routes] = []
@@ -127,6 +127,17 @@ class Interest:
             for broker in self.plan.senders(peer):
                 found.setdefault(broker, []).append(peer)
         return found
+
+
+def _sum(changes: Iterable[RouteChange]) -> dict[Route, bool]:
+    """The routes that came (or else went), after all of these."""
+    moved: dict[Route, bool] = {}
+    for change in changes:
+        for route in change.added:
+            _flip(moved, route, True)
+        for route in change.removed:
+            _flip(moved, route, False)
+    return moved
 
 
 def _flip(changes: dict[Key, bool], key: Key, here: bool) -> None:

@@ -320,7 +320,7 @@ def _put_back(state: State, item: _AnyItem, size: int) -> Iterator[int]:
                 if wants_messages(query):
                     yield from _want(state, broker, state.matching.topics(query), size)
         case _Plan(broker=broker, backups=backups):
-            state.survival.plan[broker] = backups
+            state.survival.restore(broker, backups)
         case _Place(broker=broker, place=place):
             state.survival.places[broker] = place
         case _Promotion(standby=standby, broker=broker):

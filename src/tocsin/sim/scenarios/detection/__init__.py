@@ -1,4 +1,4 @@
-"""The machines of ``coordination``, quick to suspect: brokers pause, beats are lost, observers are slow.
+"""The machines of ``coordination``, quick to suspect: brokers pause, beats and links are lost, observers are slow.
 
 Suspicion may be wrong. Its consequences never are: one history, agreement in the end, no broker lost without a
 reason, and a broker that counts as lost knows it soon. As there, the subject is the machines of coordinators and
@@ -23,6 +23,7 @@ from tocsin.sim.scenarios.coordination.clients import Clients
 from tocsin.sim.scenarios.coordination.promises import Agreement, OneHistory, SettledIsKept, TakesTurns
 from tocsin.sim.scenarios.coordination.shells import Shells
 from tocsin.sim.scenarios.coordination.standing import overlook_standings
+from tocsin.sim.scenarios.detection.links import PlayedLinks
 from tocsin.sim.scenarios.detection.promises import Knows, Reasons
 from tocsin.sim.world import World
 
@@ -78,6 +79,7 @@ def build(
     shells = Shells(world, BROKERS)
     overlook_standings(world)
     add_participants(world, participant)
+    PlayedLinks(world, [info.id for info in BROKERS], until_us=TROUBLE_US)
     clients = Clients(world, shells, ACTIONS, TROUBLE_US)
     history = OneHistory(PLACES.commands.name, PLACES.commands_subject)
     return [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from tests.unit.core.coordination.desk import (
     OPTIONS,
@@ -13,6 +14,7 @@ from tests.unit.core.coordination.desk import (
     sent,
 )
 from tests.unit.core.coordination.histories import NORTH, SOUTH
+from tocsin.core.coordination.leader import leader as module
 from tocsin.core.coordination.leader.broker_watch import PULSE_US
 from tocsin.core.coordination.leader.leader import PENDING_MAX, SLOW_US, TICK_US
 from tocsin.core.coordination.leader.timers import CoordinatorTimer
@@ -301,3 +303,18 @@ def test_a_new_leader_goes_on_with_the_time_of_the_last() -> None:
     desk.now_us += 1_000
     desk.take(desk.submit(Joined(NORTH)))
     assert desk.batches[-1].at_us == 50_001_000
+
+
+def test_a_change_that_is_news_for_very_many_is_followed_by_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    desk.lead()
+    desk.take(desk.take(desk.submit(Joined(NORTH))) or desk.submit(Joined(SOUTH), broker="south"))
+    monkeypatch.setattr(module, "PACE_LEAST", 1)
+    asked = desk.submit(Interests(("x",), ()), first=2)
+    assert of(Append, asked), "the pause was over"
+    desk.take(asked)
+    later = desk.submit(Interests(("y",), ()), first=3)
+    assert not of(Append, later)
+    (pace,) = [each for each in of(SetTimer, later) if each.name == CoordinatorTimer.PACE]
+    desk.now_us += pace.delay_us
+    assert of(Append, desk.fire(CoordinatorTimer.PACE))

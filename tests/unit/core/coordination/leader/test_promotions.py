@@ -102,6 +102,18 @@ def test_who_does_not_answer_is_waited_for_briefly_and_then_comes_last() -> None
     assert (silent.name, silent.answered, silent.score is not None) == ("z", False, True)
 
 
+def test_the_place_of_a_broker_that_vanished_waits_for_its_restart() -> None:
+    scene = Scene(A)
+    scene.promotions.vanished("lost", scene.now_us + 1_400_000)
+    scene.lose(LOST)
+    scene.look()
+    scene.tell(fit("a", 0.5))
+    assert scene.promoted() == [], "it may be restarting"
+    assert scene.promotions.next_us(scene.now_us + ANSWER_US) == scene.now_us + 1_400_000
+    scene.now_us += 1_400_000
+    assert scene.promoted() == [Promoted("lost", "a")]
+
+
 def test_a_standby_of_which_nothing_is_known_is_better_than_none() -> None:
     scene = Scene(A, B)
     scene.lose(LOST)

@@ -194,7 +194,7 @@ def test_a_broker_told_that_it_is_lost_is_orphaned_until_heard() -> None:
 
 def test_a_new_leader_is_shown_at_once_who_is_there() -> None:
     broker = Broker().led()
-    assert sent(Beat, broker.hear(Pulse(1, broker.machine.incarnation, 1))) == []
+    assert sent(Beat, broker.hear(Pulse(1, broker.machine.incarnation, 1, heard=1))) == []
     assert len(sent(Beat, broker.hear(Pulse(2, broker.machine.incarnation, 1)))) == 1
 
 
@@ -216,3 +216,9 @@ def test_a_broker_is_alone_when_the_leader_that_dropped_it_falls_silent() -> Non
         told += heart.looked
     assert told == [Orphaned(told=False)] and heart.heartbeat.orphaned
     assert of(Adopted, heart.answer(heart.beat())) == [Adopted()]
+
+
+def test_a_pulse_that_answers_no_beat_asks_for_one() -> None:
+    broker = Broker().led()
+    (beat,) = sent(Beat, broker.hear(Pulse(1, broker.machine.incarnation, 1)))
+    assert beat.number > 1

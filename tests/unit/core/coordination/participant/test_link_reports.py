@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from tests.unit.core.coordination.one_broker import Broker, of, sent
-from tocsin.core.coordination.participant.link_reports import CUT_US, KEEP_US, QUIET_US, Linkage
-from tocsin.core.coordination.participant.signals import LinksSeen, MeasureLinks
+from tocsin.core.coordination.participant.link_reports import (
+    CUT_US,
+    KEEP_US,
+    QUIET_US,
+    RECENT_US,
+    Linkage,
+)
+from tocsin.core.coordination.participant.signals import LinksEnded, LinksSeen, MeasureLinks
 from tocsin.core.links.path import STEADY_US
 from tocsin.wire.control import CUTS_MAX, PEERS_MAX, Links, Measure, Pulse
 from tocsin.wire.notices import Bypass
@@ -114,3 +120,19 @@ def test_a_broker_reports_its_links_and_measures_on_request() -> None:
 def test_a_broker_that_has_not_joined_says_nothing() -> None:
     broker = Broker()
     assert broker.handle(LinksSeen(delays={"south": 7})) == []
+
+
+def test_a_link_that_its_peer_closed_is_told_at_once() -> None:
+    linkage = Linkage("north")
+    said = linkage.ended(LinksEnded(closed=("south",)), 7, 1_000)
+    assert said is not None and (said.closed, said.refused) == (("south",), ())
+    said = linkage.ended(LinksEnded(refused=("south",)), 7, 90_000)
+    assert said is not None and (said.closed, said.refused) == ((), ("south",))
+
+
+def test_a_peer_that_is_refused_later_is_not_told_of() -> None:
+    linkage = Linkage("north")
+    assert linkage.ended(LinksEnded(refused=("south",)), 7, 1_000) is None, "it was never up"
+    linkage.ended(LinksEnded(closed=("south",)), 7, 2_000)
+    assert linkage.ended(LinksEnded(refused=("south",)), 7, 2_001 + RECENT_US) is None
+    assert linkage.ended(LinksEnded(closed=("south",)), 0, 2_000) is None, "it is no member"

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
+from tests.unit.core.coordination.desk import of
 from tests.unit.core.coordination.histories import HUB, INFOS, NORTH, SOUTH, batches
 from tocsin.core.coordination.participant.network_view import NetworkView
 from tocsin.core.coordination.participant.signals import (
@@ -42,8 +43,19 @@ def test_the_local_backup_stands_in_and_all_others_hear_of_it() -> None:
     survival.lost(N, ("south", "hub"))
     items = told(survival, "south", "hub")
     moved = Moved("north", SOUTH, 1, gone=True)
-    assert items["hub"] == [Backed(local=None, remote=None, locally=("south",), remotely=("north",)), moved]
+    backed = Backed(local=None, remote=None, locally=("south",), remotely=("north",), watched=(SOUTH,))
+    assert items["hub"] == [backed, moved], "it keeps a link to south, and to north no longer"
     assert items["south"][-2:] == [moved, TakeOver("north", 1)]
+
+
+def test_a_backup_keeps_a_link_to_the_brokers_that_it_backs() -> None:
+    picture = NetworkView()
+    (routed,) = of(
+        RoutesChanged, picture.apply([Backed(locally=("north",), watched=(NORTH,))], {}, fresh=False)
+    )
+    assert routed.peers == (NORTH,)
+    (routed,) = of(RoutesChanged, picture.apply([Backed(locally=("north",))], {}, fresh=False))
+    assert routed.peers == (), "it is gone"
 
 
 def test_if_the_local_backup_is_gone_too_the_remote_one_stands_in() -> None:
