@@ -177,7 +177,7 @@ PLANTED: dict[str, Planted] = {
     "backups are not told of wills": Planted(tells_nobody, BACKED),
     "who stands in forgets wills": Planted(takes_over_no_wills, TOLD, LOST),
     "every broker has an id of its own for a will": Planted(each_its_own, ONCE, FROZEN),
-    "a will is taken for settled too early": Planted(settles_too_early, TOLD, UNWRITTEN, shown_by=1),
+    "a will is taken for settled too early": Planted(settles_too_early, TOLD, UNWRITTEN, seeds=9, shown_by=6),
     "former backups are silent": Planted(former_backups_are_silent, TOLD, RESTARTED_ELSEWHERE),
     "nobody mourns": Planted(nobody_mourns, TOLD, LOST_WITHOUT_COPY, scenario="survival-long"),
 }
