@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,7 +12,7 @@ import msgspec
 import pytest
 from mqtt5 import ConnAckPacket, ConnectPacket, PublishPacket, TopicFilter
 
-from tests.unit.broker.harness import DEADLINE_S, NETWORK, Peer, coordinator_tls, until
+from tests.unit.broker.harness import DEADLINE_S, NETWORK, Peer, coordinator_tls, security_of, until
 from tests.unit.broker.harness import Door as Broker
 from tocsin.config import Limits
 from tocsin.coordinator.door import listener as door_listener
@@ -23,6 +24,7 @@ from tocsin.core.door.door import Door
 from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
 from tocsin.runtime.machines.clock import now_us
 from tocsin.runtime.machines.listening import listen_on
+from tocsin.runtime.security.tls import client_context
 from tocsin.wire.connect import V5, V311, Version
 
 DEAD = BrokerInfo("a-dead", "north", Role.EDGE, "127.0.0.1", 1, (Entrance(Scheme.MQTT, "127.0.0.1:1"),))
@@ -52,13 +54,20 @@ class Entry:
         silent = lambda name: self.door.silent(name, now_us())  # noqa: E731
         proxy = Proxy(NETWORK, coordinator_tls(), silent)
         view: Any = self.known
-        self.listener = DoorListener(self.door, view, proxy, limits or Limits(), 100)
-        self.port = 0
+        # Over TLS the door shows the certificate of a broker here; who it is does not matter.
+        security: Any = security_of("north-1")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        pair = security.tls._credentials.certificate_path
+        context.load_cert_chain(pair)
+        self.listener = DoorListener(self.door, view, proxy, limits or Limits(), 100, context)
+        self.port = self.tls_port = 0
 
     async def __aenter__(self) -> Entry:
         listening = listen_on("127.0.0.1", 0, "the door", "door.port")
         self.port = listening.getsockname()[1]
-        self.listener.open({"port": listening})
+        secure = listen_on("127.0.0.1", 0, "the door", "door.tls_port")
+        self.tls_port = secure.getsockname()[1]
+        self.listener.open({"port": listening, "tls_port": secure})
         return self
 
     async def __aexit__(self, *how: object) -> None:
@@ -133,6 +142,19 @@ async def test_client_of_a_broker_that_ends_is_cut_off() -> None:
         refused, answer = await entry.knock("c", V311)
         assert int(answer.reason_code) == 0x88  # server unavailable
         refused.close()
+
+
+async def test_client_over_tls_is_passed_on_and_stays_over_tls(broker: Broker) -> None:
+    async with Entry(broker) as entry:
+        context = client_context(insecure=True)
+        reader, writer = await asyncio.open_connection("127.0.0.1", entry.tls_port, ssl=context)
+        peer = Peer(reader, writer, V5)
+        peer.send(ConnectPacket("c", clean_start=True))
+        answer = await peer.receive(ConnAckPacket)  # no redirect: the broker has no entrance with TLS
+        assert int(answer.reason_code) == 0
+        (origin,) = broker.listener.register.origins.values()
+        assert (origin.scheme, origin.passed_on) == (Scheme.MQTTS, True)
+        peer.close()
 
 
 async def test_look_up_says_which_broker_and_why(broker: Broker) -> None:

@@ -18,6 +18,7 @@ from tocsin.client.subscription import Subscription
 from tocsin.core.links.dialler import TAKEN_OVER
 from tocsin.core.links.signals import Down
 from tocsin.core.machine import Say
+from tocsin.core.survival.homes import PROPERTY_BROKER
 from tocsin.errors import BrokerUnreachable, TocsinError
 from tocsin.model.priority import CRITICAL_WORD
 from tocsin.runtime.machines.clock import random_bits
@@ -72,6 +73,8 @@ class WatchedClient(AsyncClient):
         program = self._program
         program.connections += 1
         program.at = self.server.partition(":")[0]
+        if program.at.startswith("coordinator-"):  # a door, which has passed it on
+            program.at = dict(answer.user_properties).get(PROPERTY_BROKER, program.at)
         lost = program.known and not answer.session_present
         program.known = True
         if lost:
