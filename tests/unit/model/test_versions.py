@@ -117,6 +117,10 @@ WITHOUT: Final = {
 
 # Modules whose JSON has no version of ours, and why.
 WITHOUT_JSON: Final = {
+    "broker/channels/pulls.py": "the last message of an answer, which says its version",
+    "client/pull.py": "the same, and the question, which says its own",
+    "coordinator/door/lookup.py": "answers of the door, which say their version",
+    "core/channels/pull.py": "a question for results, whose version is the key v",
     "client/channel.py": "a result: a user's own columns; the event around it says the version",
     "client/message.py": "payloads of users' messages",
     "client/stream.py": "$meta, in which a client need not say the version",

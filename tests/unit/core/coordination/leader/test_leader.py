@@ -305,7 +305,7 @@ def test_a_new_leader_goes_on_with_the_time_of_the_last() -> None:
     assert desk.batches[-1].at_us == 50_001_000
 
 
-def test_a_change_that_is_news_for_very_many_is_followed_by_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pause_follows_news_for_very_many(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk()
     desk.lead()
     desk.take(desk.take(desk.submit(Joined(NORTH))) or desk.submit(Joined(SOUTH), broker="south"))
