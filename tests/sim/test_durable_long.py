@@ -137,7 +137,7 @@ def test_a_subscription_for_now_that_is_not_stored_is_found(monkeypatch: pytest.
         hurry(self)
 
     monkeypatch.setattr(ClientSubscriber, "hurry", forget)
-    found = first_broken(QUICK, plan=BEGIN_ANEW, shown_by=2)
+    found = first_broken(41, plan=BEGIN_ANEW, shown_by=40)
     assert found is not None and found.invariant == TAKEN
 
 

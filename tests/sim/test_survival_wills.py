@@ -15,6 +15,7 @@ from tocsin.broker.survival.witnesses import Witnesses
 from tocsin.core.machine import Effect
 from tocsin.core.replication.backup import Backup
 from tocsin.core.session.machine import Session
+from tocsin.core.survival.hints import Hints
 from tocsin.core.survival.takeover import AwaitWill
 from tocsin.sim.faults import Crash, CrashTogether, Fault, LeaderLoss, Pause
 from tocsin.sim.runner import run
@@ -159,14 +160,21 @@ LOST_WITHOUT_COPY: list[Fault] = [
 ]
 
 
+def missed_by_its_silence(patch: pytest.MonkeyPatch) -> None:
+    """Brokers without links: nobody sees them close, so that a crash is missed more than a second later."""
+    patch.setattr(Hints, "_enough", lambda self, fresh: False)
+
+
 def former_backups_are_silent(patch: pytest.MonkeyPatch) -> None:
     """A backup that is one no longer does not speak when its broker begins anew."""
+    missed_by_its_silence(patch)
     move_backups(patch, "south-1", MOVED)
     patch.setattr(Backup, "_give_out", lambda self, primary, copy: [])
 
 
 def nobody_mourns(patch: pytest.MonkeyPatch) -> None:
     """Whoever has a copy leaves its wills to the one that stands in, whatever that one knows."""
+    missed_by_its_silence(patch)
     move_backups(patch, "south-1", MOVED)
     patch.setattr(Backup, "_on_mourned", lambda self, primary, now_us: [])
 

@@ -4,7 +4,8 @@ repeats.
 **Addressees.** A message goes to the plain subscriptions whose filter matches its topic, and to the queries whose
 identifier it carries: only the broker knows what a query matches. The identifier follows from the filter, so that it
 is the same in the next process that has the same session. In a resumed session messages may come before the
-subscription that they are for is made; they wait for it until ``abandon``.
+subscription that they are for is made; they wait for it until ``abandon``. Messages of a filter that this process has
+given up do not wait: a broker that was cut off from the store may have dropped the UNSUBSCRIBE.
 
 **Acknowledging.** A message above QoS 0 is acknowledged when every subscription that got it has **settled** it: in the
 order of arrival within a subscription, but not between two of them, so that a subscription without a reader does not
@@ -32,6 +33,7 @@ from tocsin.errors import ProtocolViolation
 from tocsin.wire.topics import QUERY_PREFIX, split_filter
 
 SUBSCRIPTION_IDS: Final = 268_435_455
+GIVEN_UP_MAX: Final = 1_000  # filters that are remembered
 TOPICS_MAX: Final = 4_096  # whose subscriptions are remembered: topics repeat, message after message
 
 
@@ -47,6 +49,7 @@ class Arrivals:
 
     def __init__(self, receive_max: int) -> None:
         self.wanted: dict[str, Wanted] = {}  # by filter
+        self._given_up: dict[str, Wanted] = {}  # filters that nobody here wants any more
         self.repeated = 0  # messages that were not taken again
         self._unasked = 0  # messages that were taken for no subscription of ours
         self._takers = lru_cache(TOPICS_MAX)(self._find_takers)
@@ -87,6 +90,7 @@ class Arrivals:
         identifier = self._identifier(how.pattern) if query else None
         pattern, _ = split_filter(how.pattern)
         self.wanted[how.pattern] = Wanted(how, pattern, identifier)
+        self._given_up.pop(how.pattern, None)
         self._takers.cache_clear()
         return self._arrive_again()
 
@@ -99,7 +103,10 @@ class Arrivals:
 
     def forget(self, topic_filter: str) -> None:
         """A subscription is no more."""
-        self.wanted.pop(topic_filter, None)
+        if (wanted := self.wanted.pop(topic_filter, None)) is not None:
+            self._given_up[topic_filter] = wanted
+            if len(self._given_up) > GIVEN_UP_MAX:
+                del self._given_up[next(iter(self._given_up))]
         self._takers.cache_clear()
 
     def _find_takers(self, topic: str, identifiers: tuple[int, ...]) -> tuple[str, ...]:
@@ -129,12 +136,16 @@ class Arrivals:
             return answer
         if len(self._taken) + len(self._unclaimed) >= self._receive_max:
             raise ProtocolViolation(f"more than {self._receive_max} unacknowledged messages came", 0x93)
-        if self._claims and not takers:
+        if self._claims and not takers and not self._is_given_up(packet):
             self._unclaimed.append(packet)
             return []
         self._taken[packet_id] = taken
         self._unasked += not takers
         return arrived + self._acknowledge(taken)
+
+    def _is_given_up(self, packet: mqtt5.PublishPacket) -> bool:
+        identifiers = tuple(packet.subscription_ids)
+        return any(each.takes(packet.topic, identifiers) for each in self._given_up.values())
 
     def _repeated(self, packet_id: int, again: _Taken) -> list[Effect] | None:
         """How to answer a message that we have or had; None if it is new."""

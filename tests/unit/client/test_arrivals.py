@@ -71,8 +71,7 @@ def test_a_message_goes_to_the_filters_that_match_its_topic() -> None:
 
 
 def test_what_nobody_asked_for_is_counted_once_and_acknowledged() -> None:
-    made = begun("a", "left", resumed=True)
-    made.forget("left")
+    made = begun("a", resumed=True)
     assert made.arrive(packet(1, "a")) and made.unasked == 0
     assert made.arrive(packet(2, "left")) == [] and made.unasked == 1, "a subscription may still be made"
     given, answers = made.abandon()
@@ -167,6 +166,18 @@ def test_messages_wait_for_the_subscription_that_they_are_for() -> None:
     assert settle(made, queried) == [PubAckPacket(2)]
     assert want(made, "a") == [(plain, ("a",))]
     assert settle(made, plain) == [PubAckPacket(1)]
+
+
+def test_messages_of_a_filter_that_was_given_up_do_not_wait() -> None:
+    made = begun("a/+")
+    made.forget("a/+")
+    made.begin(resumed=True)
+    assert made.arrive(packet(1, "a/b")) == [PubAckPacket(1)]
+    other = packet(2, "b")
+    assert made.arrive(other) == []
+    want(made, "a/+")
+    made.forget("b")  # it never was ours
+    assert want(made, "b") == [(other, ("b",))]
 
 
 def test_what_nobody_claims_is_acknowledged_in_the_end() -> None:

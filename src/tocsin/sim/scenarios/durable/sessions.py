@@ -107,7 +107,8 @@ class SessionsLast(Invariant):
 
     That is by the store's clock, from the close of its last connection. A session that is served is kept for a day
     longer than its expiry, from when it was written last: if the store's clock jumps that far, it may be gone. One that
-    its client does not know of may be replaced at any time.
+    its client does not know of may be replaced at any time. A broker that was cut off writes the session of a client
+    that it served provisionally without an owner: that connection has not taken it, and the expiry counts from then.
     """
 
     name = "sessions last"
@@ -140,7 +141,12 @@ class SessionsLast(Invariant):
             self._replaced[client] = away_us, now_us - self._written_us[client]
         if before is None or (before.uid, before.epoch) != (session.uid, session.epoch):
             visit = self._doors.visits.get((broker, client))
-            self._taken[client] = session, connection if visit is None else visit.connection
+            if not session.broker:
+                connection = f"none of {client}"
+                self._doors.closed_us[connection] = now_us
+            elif visit is not None:
+                connection = visit.connection
+            self._taken[client] = session, connection
         self._written_us[client] = now_us
 
     def _closed_us(self, client: str) -> int | None:
