@@ -69,6 +69,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
         f"scoring.criteria={json.dumps([criterion])}",
         "scoring.processor_weight=0",  # how busy this machine is must not decide
         "scoring.memory_weight=0",
+        "recovery.nearness_weight=0",  # nor microseconds that were measured over links
     )
     with up(*(word for each in sets for word in ("--set", each))) as ready:
         yield Network(ready, said)
