@@ -16,13 +16,11 @@ import msgspec
 from mqtt5 import Packet, PublishPacket
 
 from tocsin.client.channel import Notification
-from tocsin.core.channels.pull import PULL
+from tocsin.core.channels.pull import ANSWER_TYPE, PULL
 from tocsin.errors import Malformed, PublishRefused, TocsinError
 from tocsin.model.publication import Publication
 from tocsin.model.versions import UNREADABLE
 from tocsin.wire.topics import CHANNEL_PREFIX, RESULTS_PREFIX
-
-ANSWER_TYPE: Final = "tocsin.channel.results"
 
 
 class Pulled(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from tocsin.broker.channels.results import ResultBatch
 from tocsin.broker.client import ClientConnection
 from tocsin.broker.forwarding.frames import frame_of
 from tocsin.core.budgets.budget import Kind
-from tocsin.core.channels.pull import ANSWER_BYTES, PULL, Pull, PullInvalid, read_pull
+from tocsin.core.channels.pull import ANSWER_BYTES, ANSWER_TYPE, PULL, Pull, PullInvalid, read_pull
 from tocsin.core.channels.request import Bound
 from tocsin.core.delivery.grant import Grant
 from tocsin.errors import TocsinError, Trimmed
@@ -27,7 +27,6 @@ from tocsin.wire.topics import FilterInvalid
 
 AT_ONCE: Final = 4  # answers that a broker reads at a time
 PER_CLIENT: Final = 8  # questions of one client that may wait for their answers
-ANSWER_TYPE: Final = "tocsin.channel.results"
 NOT_AUTHORIZED: Final = 0x87
 TOPIC_NAME_INVALID: Final = 0x90
 QUOTA_EXCEEDED: Final = 0x97

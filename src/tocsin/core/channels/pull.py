@@ -9,8 +9,8 @@
 The answer is a message for each result, in the order of positions, and a last one that says how many there were and
 where to go on. All of them go to the client that asked, and to nobody else.
 
-    pull = read_pull(topic, payload, response_topic, limits)       raises PullInvalid
-    pull.name                                                      the subscription whose results are meant
+    pull = read_pull(topic, payload, response_topic)       raises PullInvalid
+    pull.name                                              the subscription whose results are meant
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ ANSWER_BYTES: Final = 1 << 20  # of their payloads; the first result is sent how
 PAYLOAD_MAX_BYTES: Final = 4_096  # of a question
 PAYLOAD_INVALID: Final = 0x99
 TOPIC_INVALID: Final = 0x90
+ANSWER_TYPE: Final = "tocsin.channel.results"  # the type of an answer's last message
 PULL: Final = Stated("a question for results")
 
 ResultT = TypeVar("ResultT", bound="Sized")
