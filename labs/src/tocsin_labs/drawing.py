@@ -30,10 +30,11 @@ def finish(axes: Any, title: str, along: str, up: str) -> None:
 
 
 def save(figure: Any, path: Path) -> None:
-    """Write a picture with few colours: a third of the size, so that it can be kept with the docs."""
+    """Write a picture. One of pixels gets few colours: a third of the size, so that it can be kept with the docs."""
     figure.savefig(path, dpi=DPI)
     pyplot().close(figure)
-    shrink(path)
+    if path.suffix == ".png":
+        shrink(path)
 
 
 def shrink(path: Path) -> None:
