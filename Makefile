@@ -24,12 +24,11 @@ setup: ## create or refresh .venv
 demo: setup ## people in a city are told of emergencies near them while brokers are killed; and the account
 	@$(BIN)/tocsin demo
 
-# More test processes than two cores: a good part of the suite waits for real processes, timers and servers. The long
-# suites have seeds above all, with two processes each.
+# More test processes than two cores: a good part of the suite waits for real processes, timers and servers.
 test: setup ## run the tests (Debian test programs are installed when missing and allowed)
 	@$(PYTEST) -n 4 $(PYTEST_ARGS)
 
-test-slow: setup ## run the long suites: every fault at full length, thousands of seeds
+test-slow: setup ## run the long suites: every fault at full length, SEEDS=200 seeds of each scenario
 	@$(PYTEST) -n 2 -m slow $(PYTEST_ARGS)
 
 check: setup ## lint, format check, types, import directions, licences

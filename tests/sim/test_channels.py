@@ -49,12 +49,6 @@ def test_some_seeds_break_nothing() -> None:
     assert [outcome for outcome in run_many("channels", 0, 12) if outcome.broken] == []
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(7_200)
-def test_five_thousand_seeds_break_nothing() -> None:
-    assert [outcome for outcome in run_many("channels", 0, 5_000, jobs=2) if outcome.broken] == []
-
-
 def test_a_run_has_results_moves_and_changes_of_mind() -> None:
     """Else the promises would promise nothing."""
     said: Counter[str] = Counter()

@@ -52,12 +52,6 @@ def test_some_seeds_break_nothing() -> None:
     assert [outcome for outcome in run_many("cluster", 0, 12) if outcome.broken] == []
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(7_200)
-def test_five_thousand_seeds_break_nothing() -> None:
-    assert [outcome for outcome in run_many("cluster", 0, 5_000, jobs=2) if outcome.broken] == []
-
-
 @pytest.mark.parametrize("gone", NORTH)
 def test_a_broker_that_dies_in_a_cut_off_cluster_is_replaced(gone: str) -> None:
     looked, _, provisional = watched(0, cut_and_kill(gone))

@@ -50,12 +50,6 @@ def test_sixty_seeds_break_nothing() -> None:
     assert [outcome for outcome in run_many("coordination", 0, 60) if outcome.broken] == []
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(3_600)
-def test_ten_thousand_seeds_break_nothing() -> None:
-    assert [outcome for outcome in run_many("coordination", 0, 10_000, jobs=2) if outcome.broken] == []
-
-
 @pytest.mark.parametrize("seed", ONCE_FAILED)
 def test_a_seed_that_once_failed_holds(seed: int) -> None:
     assert run(find("coordination"), seed).broken is None

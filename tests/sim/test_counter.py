@@ -17,12 +17,6 @@ def test_three_hundred_seeds_break_nothing() -> None:
     assert [outcome for outcome in run_many("counter", 0, 300) if outcome.broken] == []
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_ten_thousand_seeds_break_nothing() -> None:
-    assert [outcome for outcome in run_many("counter", 0, 10_000, jobs=2) if outcome.broken] == []
-
-
 @pytest.mark.parametrize("seed", ONCE_FAILED)
 def test_a_seed_that_once_failed_holds(seed: int) -> None:
     assert run(find("counter"), seed).broken is None

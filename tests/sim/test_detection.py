@@ -58,12 +58,6 @@ def test_sixty_seeds_break_nothing() -> None:
     assert [outcome for outcome in run_many("detection", 0, 60) if outcome.broken] == []
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(3_600)
-def test_ten_thousand_seeds_break_nothing() -> None:
-    assert [outcome for outcome in run_many("detection", 0, 10_000, jobs=2) if outcome.broken] == []
-
-
 def test_a_broker_that_is_gone_is_missed_by_its_links() -> None:
     for seed in range(20):
         crash = Crash(at_us=10 * SECOND, for_us=10 * SECOND, node="broker/south-1")

@@ -24,12 +24,6 @@ def test_some_seeds_with_doors_break_nothing() -> None:
     assert [outcome for outcome in run_many("survival-doors", 0, 2) if outcome.broken] == []
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(7_200)
-def test_two_thousand_seeds_with_doors_break_nothing() -> None:
-    assert [outcome for outcome in run_many("survival-doors", 0, 2_000, jobs=2) if outcome.broken] == []
-
-
 @pytest.mark.parametrize("seed", FOUND)
 def test_seed_of_doors_that_broke_something_breaks_nothing(seed: int) -> None:
     assert run(find("survival-doors"), seed).broken is None

@@ -26,12 +26,6 @@ def test_thirty_seeds_break_nothing() -> None:
     assert [outcome for outcome in run_many("durable", 0, 30) if outcome.broken] == []
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(7_200)
-def test_five_thousand_seeds_break_nothing() -> None:
-    assert [outcome for outcome in run_many("durable", 0, 5_000, jobs=2) if outcome.broken] == []
-
-
 def test_brokers_crash_in_turn_between_any_two_effects() -> None:
     for seed in range(5):
         assert run(find("durable"), seed, plan=crashes_in_turn(seed, BROKERS)).broken is None

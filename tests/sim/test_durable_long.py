@@ -79,12 +79,6 @@ def test_ten_seeds_break_nothing() -> None:
     assert [outcome for outcome in run_many("durable-long", 0, QUICK) if outcome.broken] == []
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(14_400)
-def test_three_thousand_seeds_break_nothing() -> None:
-    assert [outcome for outcome in run_many("durable-long", 0, 3_000, jobs=2) if outcome.broken] == []
-
-
 # ── planted bugs ─────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -43,16 +43,10 @@ def test_where_only_links_fail_nobody_is_lost_and_messages_flow() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(7_200)
-def test_five_thousand_seeds_break_nothing() -> None:
-    assert [outcome for outcome in run_many("links", 0, 5_000, jobs=2) if outcome.broken] == []
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(3_600)
-def test_where_only_links_fail_a_thousand_seeds_break_nothing() -> None:
+def test_where_only_links_fail_many_seeds_break_nothing() -> None:
     scenario = find("links")
-    assert [seed for seed in range(1_000) if run(scenario, seed, plan=[]).broken] == []
+    assert [seed for seed in range(200) if run(scenario, seed, plan=[]).broken] == []
 
 
 # ── hubs that few reach ─────────────────────────────────────────────────────────────────────────────────────

@@ -46,16 +46,10 @@ def test_where_nothing_fails_nothing_is_missing() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(7_200)
-def test_five_thousand_seeds_break_nothing() -> None:
-    assert [outcome for outcome in run_many("streams", 0, 5_000, jobs=2) if outcome.broken] == []
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(3_600)
-def test_where_nothing_fails_nothing_is_missing_in_a_thousand_seeds() -> None:
+def test_where_nothing_fails_many_seeds_miss_nothing() -> None:
     scenario = find("streams")
-    assert [seed for seed in range(1_000) if run(scenario, seed, plan=[]).broken] == []
+    assert [seed for seed in range(200) if run(scenario, seed, plan=[]).broken] == []
 
 
 # ── planted bugs ────────────────────────────────────────────────────────────────────────────────────────────

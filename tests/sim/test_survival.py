@@ -83,12 +83,6 @@ def test_some_seeds_with_drains_break_nothing() -> None:
     assert [outcome for outcome in run_many("survival-drain", 0, 3) if outcome.broken] == []
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(14_400)
-def test_three_thousand_seeds_break_nothing() -> None:
-    assert [outcome for outcome in run_many("survival", 0, 3_000, jobs=2) if outcome.broken] == []
-
-
 # Seeds that broke something, and what they found.
 FOUND: dict[int, str] = {
     191: "SUBACK was sent when the store was back and did not have the subscription yet",

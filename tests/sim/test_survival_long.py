@@ -11,7 +11,7 @@ from tests.sim.survival_bugs import MINUTE, SECOND
 from tests.sim.test_survival import Counts
 from tocsin.sim.faults import Crash, Fault, Partition, Pause, StoreClock
 from tocsin.sim.network import STORE
-from tocsin.sim.runner import run, run_many
+from tocsin.sim.runner import run
 from tocsin.sim.scenario import find
 from tocsin.sim.scenarios import survival
 from tocsin.sim.scenarios.survival.looking import STANDS_IN
@@ -79,9 +79,3 @@ def test_a_seed_breaks_nothing_and_has_all_that_is_promised_of() -> None:
     assert run(scenario, 3, plan=[*long]).broken is None
     wanted = (STANDS_IN, "session lost", "left", "unsubscribed", "dies", "told", "heard")
     assert all(seen[each] for each in wanted), seen
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(14_400)
-def test_a_thousand_seeds_break_nothing() -> None:
-    assert [outcome for outcome in run_many("survival-long", 0, 1_000, jobs=2) if outcome.broken] == []

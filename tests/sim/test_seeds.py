@@ -1,0 +1,19 @@
+"""Many seeds of every scenario. ``make test-slow SEEDS=5000`` runs as many of each."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tocsin.sim.runner import run_many
+from tocsin.sim.scenario import scenarios
+
+SEEDS = int(os.environ.get("SEEDS", "200"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(86_400)
+@pytest.mark.parametrize("name", sorted(scenarios()))
+def test_many_seeds_break_nothing(name: str) -> None:
+    assert [outcome for outcome in run_many(name, 0, SEEDS, jobs=2) if outcome.broken] == []
