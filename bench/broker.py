@@ -14,7 +14,7 @@ import platform
 import random
 import resource
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -183,20 +183,21 @@ class Bench:
         with contextlib.ExitStack() as stack:
             stages = {}
             for broker in brokers:
-                stages[broker.name] = stage = load.make(broker)
+                with naming(broker):
+                    stages[broker.name] = stage = load.make(broker)
                 stack.callback(stage.close)
             for name, turn in load.turns:
                 for _ in range(self._plan.pairs):
                     for broker in self._shuffled(brokers):
-                        found[name][broker.name].append(turn(stages[broker.name], self._plan.turn_s))
+                        with naming(broker):
+                            found[name][broker.name].append(turn(stages[broker.name], self._plan.turn_s))
 
     def _one_by_one(
         self, load: Load, brokers: list[Server], found: dict[str, dict[str, list[Reading]]]
     ) -> None:
         for _ in range(self._plan.pairs_of_largest):
             for broker in self._shuffled(brokers):
-                stage = load.make(broker)
-                with contextlib.closing(stage):
+                with naming(broker), contextlib.closing(load.make(broker)) as stage:
                     for name, turn in load.turns:
                         found[name][broker.name].append(turn(stage, self._plan.turn_s))
 
@@ -257,6 +258,15 @@ class Bench:
             except LoadError as error:
                 self.notes.append(f"idle connections: {error}")
                 CONSOLE.print(f"[red]{self.notes[-1]}[/red]")
+
+
+@contextlib.contextmanager
+def naming(broker: Server) -> Iterator[None]:
+    """Say which broker a load failed at."""
+    try:
+        yield
+    except LoadError as error:
+        raise LoadError(f"{broker.name}: {error}") from None
 
 
 # ── showing ──────────────────────────────────────────────────────────────────────────────────────────────────
