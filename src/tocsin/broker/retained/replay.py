@@ -8,7 +8,7 @@ each of its filters, whatever is retained, and no message is kept alive for it.
 Messages are many small ones more often than not, so that they are joined before they are queued. After a page of them
 the others of the broker have their turn, and the client has shown whether it takes more.
 
-While the broker's copy is not complete yet, everything waits for it.
+A filter waits until the broker's copy is complete, and has what was retained before the filter came.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ Pages = Callable[[str | None], Iterator[tuple[Kept, Grant | None]]]
 class Copy(Protocol):
     """The broker's retained messages, as they are seen from here."""
 
-    def await_known(self, waiting: Replay) -> None:
-        """``begin`` it when all are there; at once, if they are."""
+    def await_settled(self, waiting: Replay, name: str) -> None:
+        """``begin`` a filter when all that was retained until now is there; at once, if it is."""
         ...
 
 
@@ -61,7 +61,7 @@ def _soon(act: Callable[[], None]) -> None:
 class Replay:
     """The waiting replays, filter by filter, in order."""
 
-    __slots__ = ("__weakref__", "_known", "_later", "_machine", "_reader", "_scheduled", "_waiting")
+    __slots__ = ("__weakref__", "_copy", "_early", "_later", "_machine", "_reader", "_scheduled", "_waiting")
 
     def __init__(
         self,
@@ -73,32 +73,34 @@ class Replay:
         self._reader = reader
         self._machine = machine
         self._later = later
+        self._copy = copy
+        self._early: dict[str, _Cursor] = {}  # by filter, which wait for the copy
         self._waiting: dict[str, _Cursor] = {}  # by filter
         self._scheduled = False  # there is a turn to come
-        self._known = False
-        copy.await_known(self)
 
     def __len__(self) -> int:
-        return len(self._waiting)
-
-    def begin(self) -> None:
-        """The broker's copy is complete."""
-        self._known = True
-        self.more()
+        return len(self._early) + len(self._waiting)
 
     def add(self, name: str, pages: Pages) -> None:
         """Send what is retained for a filter, from the beginning."""
-        self._waiting.pop(name, None)
-        self._waiting[name] = _Cursor(pages)
-        self.more()
+        self.cancel(name)
+        self._early[name] = _Cursor(pages)
+        self._copy.await_settled(self, name)
+
+    def begin(self, name: str) -> None:
+        """The broker's copy has what the filter waits for."""
+        if (cursor := self._early.pop(name, None)) is not None:
+            self._waiting[name] = cursor
+            self.more()
 
     def cancel(self, name: str) -> None:
         """The client is not subscribed any more."""
+        self._early.pop(name, None)
         self._waiting.pop(name, None)
 
     def more(self) -> None:
         """Send what the client takes now: at QoS 0 a page, above as the window has room too."""
-        if self._scheduled or not self._known:
+        if self._scheduled:
             return
         room = PAGE_BYTES
         visits = VISITS_MAX

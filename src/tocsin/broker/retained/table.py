@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, ref
 
 import structlog
 
@@ -27,6 +27,7 @@ from tocsin.core.retained.copy import (
 )
 from tocsin.core.retained.kept import KEPT, Kept, size_of
 from tocsin.core.retained.topics import Room
+from tocsin.core.retained.write_order import WriteBarrier
 from tocsin.errors import Conflict, Malformed, StoreFull, StoreUnavailable
 from tocsin.model.publication import Publication
 from tocsin.model.subjects import tokens_of
@@ -41,6 +42,7 @@ def retained_table(network: str) -> TableSpec:
 
 TABLE: Final = "retained"
 PUT_ATTEMPTS: Final = 8  # against other brokers that write the same topic
+SETTLE_S: Final = 2.0  # a subscriber waits for messages that are being written; hundreds are within that
 LATE_S: Final = 5.0  # a copy of a gigabyte is here within that; then the log says that it is not
 LATE_AGAIN_S: Final = 60.0  # how often it says so
 
@@ -53,9 +55,9 @@ def _position(value: bytes) -> int:
 
 
 class Waiting(Protocol):
-    """Who waits for the copy."""
+    """A client that waits for the copy, with some of its filters."""
 
-    def begin(self) -> None: ...
+    def begin(self, name: str) -> None: ...
 
 
 class Retained:
@@ -67,7 +69,9 @@ class Retained:
         self._machine = RetainedCopy(topics_max, bytes_max, user_max)
         self._table = table
         self.known = asyncio.Event()  # the copy is complete
-        self._waiting: WeakSet[Waiting] = WeakSet()  # for that, as long as their clients are there
+        # Filters that wait for that, as long as their clients are there.
+        self._waiting: WeakKeyDictionary[Waiting, list[str]] = WeakKeyDictionary()
+        self._barrier: WriteBarrier[tuple[ref[Waiting], str]] = WriteBarrier()
         self._log = structlog.get_logger()
         self.refused = 0  # messages that were not retained for want of room
 
@@ -173,12 +177,33 @@ class Retained:
         """The same of these topics, which are sorted."""
         return self._machine.of(topics, after)
 
-    def await_known(self, waiting: Waiting) -> None:
-        """``begin`` something when the copy is complete, if it is still there; at once, if the copy is complete."""
-        if self.known.is_set():
-            waiting.begin()
+    def await_settled(self, waiting: Waiting, name: str) -> None:
+        """``begin`` a filter when the copy is complete and has what was taken until now, if its client is still there;
+        at once, if that is so."""
+        if not self.known.is_set():
+            self._waiting.setdefault(waiting, []).append(name)
+        elif self._barrier.wait(item := (ref(waiting), name)):
+            asyncio.get_running_loop().call_later(SETTLE_S, self._skip, item)
         else:
-            self._waiting.add(waiting)
+            waiting.begin(name)
+
+    def _skip(self, item: tuple[ref[Waiting], str]) -> None:
+        if self._barrier.skip(item):
+            self._begin(*item)
+
+    @staticmethod
+    def _begin(waiting: ref[Waiting], name: str) -> None:
+        if (client := waiting()) is not None:
+            client.begin(name)
+
+    def taken(self) -> int:
+        """A message was delivered that is in the copy only when it is written; ``settled`` follows with the number."""
+        return self._barrier.begin()
+
+    def settled(self, number: int) -> None:
+        """Such a message is written, or was given up."""
+        for item in self._barrier.end(number):
+            self._begin(*item)
 
     async def watch(self) -> None:
         """Keep the copy true, for as long as the broker lives, and say so if that takes long to begin with."""
@@ -211,6 +236,7 @@ class Retained:
     def all_here(self) -> None:
         """The copy is complete: who waits for that goes on."""
         self.known.set()
-        waiting, self._waiting = list(self._waiting), WeakSet()
-        for each in waiting:
-            each.begin()
+        waiting, self._waiting = list(self._waiting.items()), WeakKeyDictionary()
+        for each, names in waiting:
+            for name in names:
+                self.await_settled(each, name)

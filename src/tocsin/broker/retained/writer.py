@@ -47,6 +47,7 @@ class Waiting(NamedTuple):
     done: Done
     user: str = ""  # whose it is
     waiting: int = 0  # its bytes, if nobody waits for it
+    taken: int = 0  # its number among those at QoS 0 (``Retained.taken``)
 
 
 class _Reserved:
@@ -161,9 +162,9 @@ class RetainedWriter:
         if not position:
             known = self._retained.position(topic)
             position = max(self._message_log.newest, self._message_log.tail, known)
-        waiting = 0 if publication.qos else size_of(publication)
+        waiting, taken = (0, 0) if publication.qos else (size_of(publication), self._retained.taken())
         self._waiting += waiting
-        self._lines.settle(place, Waiting(publication, position, done, user, waiting))
+        self._lines.settle(place, Waiting(publication, position, done, user, waiting, taken))
         # Soon, not now: the others of its batch that may be written as well are then written with it.
         asyncio.get_running_loop().call_soon(self._go, topic)
 
@@ -187,7 +188,7 @@ class RetainedWriter:
         self._grow(topic, self._reserved[topic], size)
         self._waiting += size - before.waiting
         position = max(before.position, self._message_log.newest, self._message_log.tail)
-        place.item = Waiting(publication, position, done, user, size)
+        place.item = Waiting(publication, position, done, user, size, before.taken)
         return True
 
     def _go(self, topic: str) -> None:
@@ -203,6 +204,8 @@ class RetainedWriter:
         self._lines.finish(topic)
         for each in items:
             each.done(error)
+            if each.taken:
+                self._retained.settled(each.taken)
         self._go(topic)
 
     async def _put(self, publication: Publication, position: int, user: str) -> TocsinError | None:

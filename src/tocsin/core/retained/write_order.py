@@ -9,12 +9,18 @@ Each is written with a position in the log, by which brokers that write the same
 messages are in the order of its line, whatever their positions: none is written with a smaller one than the one before
 it.
 
+A message at QoS 0 is in the copy only when it is written, and its subscribers have got it before. Somebody who
+subscribes in between gets it neither as a new message nor, yet, as a retained one. So whoever is to get retained
+messages waits until all that came before have been written, or given up (``WriteBarrier``), but not for long: a store
+that is away must not keep from subscribers what is here.
+
 Invariant: what is written of a topic last is what came last, of all that were to be retained.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from itertools import takewhile
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -91,3 +97,41 @@ class RetainLines(Generic[Item]):
         """Nobody waits. A new item comes later than all that the log had when something was written."""
         del self._lines[topic]
         self._written.pop(topic, None)
+
+
+class WriteBarrier(Generic[Item]):
+    """Lets items pass in their order, each when all writes that were under way as it came have ended."""
+
+    def __init__(self) -> None:
+        self._begun = 0
+        self._under_way: dict[int, None] = {}  # the numbers of writes, in their order
+        self._waiting: dict[Item, int] = {}  # with the number of the last write before each, in their order
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def begin(self) -> int:
+        """A write is under way; ``end`` follows with its number, which is never 0."""
+        self._begun += 1
+        self._under_way[self._begun] = None
+        return self._begun
+
+    def end(self, number: int) -> list[Item]:
+        """A write has ended; the items that may pass now."""
+        del self._under_way[number]
+        oldest = next(iter(self._under_way), self._begun + 1)
+        passed = list(takewhile(lambda item: self._waiting[item] < oldest, self._waiting))
+        for item in passed:
+            del self._waiting[item]
+        return passed
+
+    def wait(self, item: Item) -> bool:
+        """Whether an item has to wait, from now on; else it may pass at once."""
+        self._waiting.pop(item, None)
+        if self._under_way:
+            self._waiting[item] = self._begun
+        return bool(self._under_way)
+
+    def skip(self, item: Item) -> bool:
+        """Let an item pass although writes are under way; False if it waits no longer."""
+        return self._waiting.pop(item, None) is not None

@@ -44,9 +44,9 @@ class Taker:
             assert isinstance(packet, PublishPacket), packet
             self.packets.append(packet)
 
-    def await_known(self, waiting: Replay) -> None:
+    def await_settled(self, waiting: Replay, name: str) -> None:
         if self.known:
-            waiting.begin()
+            waiting.begin(name)
 
     def add(self, *kept: tuple[Kept, Grant | None], name: str = "#") -> None:
         """As if these were what the copy has."""
@@ -167,12 +167,21 @@ def test_an_unsubscription_ends_it() -> None:
 def test_everything_waits_until_the_copy_is_complete() -> None:
     taker = Taker()
     taker.known = False
-    taker.replay = Replay(cast(Recipient, taker), taker.machine, taker, taker.turns.append)
     taker.add(kept("a"))
     taker.replay.more()
     assert taker.topics == []
-    taker.replay.begin()
+    taker.replay.begin("#")
     assert taker.topics == ["a"]
+
+
+def test_a_filter_that_was_given_up_meanwhile_does_not_begin() -> None:
+    taker = Taker()
+    taker.known = False
+    taker.add(kept("a"))
+    assert len(taker.replay) == 1
+    taker.replay.cancel("#")
+    taker.replay.begin("#")
+    assert taker.topics == [] and not taker.replay
 
 
 def test_skipped_messages_do_not_use_up_a_clients_turn() -> None:

@@ -7,7 +7,10 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import cast
 
+import pytest
+
 from tocsin.broker.delivery.message_log import MessageLog
+from tocsin.broker.retained import table
 from tocsin.broker.retained.table import Retained
 from tocsin.broker.retained.writer import RetainedWriter, Waiting
 from tocsin.core.retained.write_order import WriteTurn
@@ -133,3 +136,45 @@ async def test_messages_of_one_broker_keep_their_order_at_any_qos() -> None:
         one.keep(b"fourth", 1, position=8, place=fourth)
         await one.written(4)
         await until_both_have(brokers, b"fourth")
+
+
+class Subscriber:
+    """Notes what is retained when it may have it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.found: list[list[bytes]] = []
+
+    def begin(self, name: str) -> None:
+        self.found.append(self.broker.payloads())
+
+
+async def test_a_subscriber_gets_the_qos_0_message_that_came_just_before_it() -> None:
+    async with two_brokers() as (one, _):
+        await one.retained.known.wait()
+        one.keep(b"just now", 0)
+        early = Subscriber(one)
+        one.retained.await_settled(early, "#")
+        assert early.found == [], "the message is delivered already, and not yet in the copy"
+        await one.written(1)
+        assert early.found == [[b"just now"]]
+        late = Subscriber(one)
+        one.retained.await_settled(late, "#")
+        assert late.found == [[b"just now"]], "nothing is under way"
+
+
+async def test_a_store_that_is_away_keeps_no_subscriber_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "SETTLE_S", 0.0)
+    async with two_brokers() as (one, _):
+        await one.retained.known.wait()
+        one.keep(b"before", 0)
+        await one.written(1)
+        number = one.retained.taken()  # and never written
+        subscriber = Subscriber(one)
+        one.retained.await_settled(subscriber, "#")
+        async with asyncio.timeout(DEADLINE_S):
+            while not subscriber.found:
+                await asyncio.sleep(0)
+        assert subscriber.found == [[b"before"]]
+        one.retained.settled(number)
+        assert len(subscriber.found) == 1, "it is told once"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.core.retained.write_order import RetainLines, WriteTurn
+from tocsin.core.retained.write_order import RetainLines, WriteBarrier, WriteTurn
 
 
 def test_a_message_waits_for_the_one_before_it() -> None:
@@ -98,3 +100,54 @@ def test_messages_are_written_in_the_order_in_which_they_came(steps: list[tuple[
         lines.finish("a")
     assert written == [number for number in came if number not in withdrawn]
     assert len(lines) == 0
+
+
+# ── subscribers wait for what came before them ───────────────────────────────────────────────────────────────
+
+
+def test_without_writes_nobody_waits() -> None:
+    barrier: WriteBarrier[str] = WriteBarrier()
+    assert not barrier.wait("a")
+    assert barrier.end(barrier.begin()) == [] and not len(barrier)
+
+
+@given(st.lists(st.integers(0, 9)))
+def test_an_item_passes_when_the_writes_before_it_have_ended(steps: list[int]) -> None:
+    barrier: WriteBarrier[int] = WriteBarrier()
+    under_way: list[int] = []
+    waiting: dict[int, set[int]] = {}  # item → the writes before it that are under way
+    for item, step in enumerate(steps):
+        if step < 4:
+            under_way.append(barrier.begin())
+        elif step < 7:
+            if barrier.wait(item):
+                waiting[item] = set(under_way)
+            else:
+                assert not under_way
+        elif under_way:
+            ended = under_way.pop(step % len(under_way))
+            for before in waiting.values():
+                before.discard(ended)
+            passed = barrier.end(ended)
+            assert passed == list(takewhile(lambda each: not waiting[each], waiting))
+            for each in passed:
+                del waiting[each]
+    assert len(barrier) == len(waiting)
+
+
+def test_an_item_that_comes_again_waits_for_all_before_its_second_coming() -> None:
+    barrier: WriteBarrier[str] = WriteBarrier()
+    first = barrier.begin()
+    assert barrier.wait("a")
+    second = barrier.begin()
+    assert barrier.wait("a")
+    assert barrier.end(first) == [] and len(barrier) == 1
+    assert barrier.end(second) == ["a"]
+
+
+def test_an_item_may_go_before_the_writes_have_ended() -> None:
+    barrier: WriteBarrier[str] = WriteBarrier()
+    number = barrier.begin()
+    assert barrier.wait("a")
+    assert barrier.skip("a") and not barrier.skip("a")
+    assert barrier.end(number) == []
