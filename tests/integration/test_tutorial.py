@@ -47,7 +47,7 @@ def statements(text: str) -> str:
 
 def test_the_sql_of_the_page_is_the_examples_and_compiles() -> None:
     from tocsin.model.catalogue import Definition
-    from tocsin.pipeline.language.checking import check
+    from tocsin.pipeline.language.checks.statements import check
     from tocsin.pipeline.language.script import read_script
     from tocsin.pipeline.language.statements import CreateChannel, CreateDataset, CreateFeed
 

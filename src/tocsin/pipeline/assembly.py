@@ -29,7 +29,7 @@ from tocsin.pipeline.execution.subscriptions import Subscriptions
 from tocsin.pipeline.ingest.ingest import Ingest
 from tocsin.pipeline.ingest.progress import Progress
 from tocsin.pipeline.ingest.retention import Housekeeping
-from tocsin.pipeline.language.spark_check import check_with_spark
+from tocsin.pipeline.language.checks.spark import check_with_spark
 from tocsin.pipeline.loop import Loop
 from tocsin.pipeline.metrics import served
 from tocsin.pipeline.service import Service

@@ -28,9 +28,9 @@ from tocsin.pipeline.definitions.rights import NotAllowed, SqlRules, action_of, 
 from tocsin.pipeline.execution.compiled import Compiled, Selection
 from tocsin.pipeline.execution.failures import ExecutionFailed, first_words
 from tocsin.pipeline.language import statements as said
-from tocsin.pipeline.language.checking import check
+from tocsin.pipeline.language.checks.spark import pointing
+from tocsin.pipeline.language.checks.statements import check
 from tocsin.pipeline.language.script import read_script
-from tocsin.pipeline.language.spark_check import pointing
 from tocsin.runtime.security.audit import Audit
 from tocsin.runtime.security.folders import REMEDY, Folders
 

@@ -26,13 +26,13 @@ from sqlglot import exp
 
 from tocsin.model.catalogue import Channel, Dataset, ParameterType
 from tocsin.pipeline.language import library
-from tocsin.pipeline.language.acceleration import Accelerator
-from tocsin.pipeline.language.carrying import SUBSCRIPTIONS, Carrier, bind_time
-from tocsin.pipeline.language.checks import check_bounds, check_outputs, guard_patterns
-from tocsin.pipeline.language.cutting import KEYS, RANK
-from tocsin.pipeline.language.lifting import Value
+from tocsin.pipeline.language.checks.queries import check_bounds, check_outputs, guard_patterns
+from tocsin.pipeline.language.constant_lifting import Value
+from tocsin.pipeline.language.per_subscription_limit import KEYS, RANK
+from tocsin.pipeline.language.per_subscription_rewrite import SUBSCRIPTIONS, Carrier, bind_time
 from tocsin.pipeline.language.query import Text, read_query
 from tocsin.pipeline.language.resolution import RESULT_COLUMNS, Read, names_of, resolve
+from tocsin.pipeline.language.spatial_join_keys import Accelerator
 
 # Settings of a session, so that the values of one subscription cannot fail the execution for all others.
 SPARK_SETTINGS: Mapping[str, str] = {

@@ -3,10 +3,10 @@
     script, defining     statements, by recursive descent over the tokens of ``lexer``
     query                a SELECT's text → a tree of nodes of ``vocabulary``, by sqlglot
     resolution           names and types; ``library`` gives our own functions their meaning
-    carrying             one query for all subscriptions; ``lifting``: constants become columns; ``cutting``: LIMIT
-    acceleration         equi-joins for predicates about places and words; ``geometry``: as expressions
-    checking             a statement against what there is
-    spark_check          Spark's word on it; the only module here that imports pyspark
+    per_subscription_rewrite   one query for all subscriptions; ``per_subscription_limit``: ORDER BY and LIMIT for each
+    constant_lifting     constants become columns of the subscriptions, so that like channels share a plan
+    spatial_join_keys    equi-joins for predicates about places and words; ``geometry``: as expressions
+    checks               of the query, against what there is, and by Spark
     explaining           the plan in words
 
 ``pipeline.execution.compiled`` puts them together; docs/reference/sql.md describes the language.

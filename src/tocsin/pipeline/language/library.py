@@ -3,7 +3,7 @@
 ``expand_early`` runs on a tree as it was read: what is only another way to write something is written out.
 ``note_spaces`` runs when types are known: whether points are on the plane or on the globe is decided once, here, and
 noted. The predicates that an equi-join can help with (``WITHIN``, ``CONTAINS``, ``MATCHES``) stay as they are until
-``acceleration`` has seen them; ``expand_late`` then writes out what is left.
+``spatial_join_keys`` has seen them; ``expand_late`` then writes out what is left.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The statements of the channel language, read. Their names are not looked up yet (``checking`` does that).
+"""The statements of the channel language, read. Their names are not looked up yet (``checks.statements`` does that).
 
 ``text`` of a statement is what was written, without comments around it; ``at`` is where it begins in its script, so
 that an error can point into the script.

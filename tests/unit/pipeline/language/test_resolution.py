@@ -8,7 +8,7 @@ from tests.unit.pipeline.language.oracle import channel, datasets_of
 from tests.unit.pipeline.language.rooms import DATASETS
 from tocsin.errors import SqlInvalid
 from tocsin.pipeline.execution.compiled import compile_channel, compile_select
-from tocsin.pipeline.language.checking import check
+from tocsin.pipeline.language.checks.statements import check
 from tocsin.pipeline.language.resolution import Read
 from tocsin.pipeline.language.script import read_script
 

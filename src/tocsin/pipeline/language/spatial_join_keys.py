@@ -22,8 +22,8 @@ import msgspec
 from sqlglot import exp
 
 from tocsin.pipeline.language import geometry, library, trees
-from tocsin.pipeline.language.carrying import SUBSCRIPTIONS
 from tocsin.pipeline.language.library import coordinates, space_noted, sql_of
+from tocsin.pipeline.language.per_subscription_rewrite import SUBSCRIPTIONS
 from tocsin.pipeline.language.resolution import sources_of
 from tocsin.pipeline.language.spaces import Space
 from tocsin.pipeline.language.trees import column, conjoin

@@ -24,10 +24,10 @@ from sqlglot import exp
 
 from tocsin.model.catalogue import Parameter
 from tocsin.pipeline.language import trees
-from tocsin.pipeline.language.cutting import KEYS, cut, hide, order_keys, table_alias, take
+from tocsin.pipeline.language.constant_lifting import Constant, lift
 from tocsin.pipeline.language.explaining import uses
 from tocsin.pipeline.language.library import calls, parsed, sql_of
-from tocsin.pipeline.language.lifting import Constant, lift
+from tocsin.pipeline.language.per_subscription_limit import KEYS, cut, hide, order_keys, table_alias, take
 from tocsin.pipeline.language.query import Text
 from tocsin.pipeline.language.resolution import sources_of
 from tocsin.pipeline.language.trees import column, conjoin

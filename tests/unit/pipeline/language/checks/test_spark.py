@@ -12,7 +12,7 @@ from tests.unit.pipeline.language.rooms import DATASETS
 from tocsin.errors import SqlInvalid
 from tocsin.model.catalogue import Column
 from tocsin.pipeline.execution.compiled import compile_channel, compile_select, results_view
-from tocsin.pipeline.language.spark_check import check_with_spark, pointing
+from tocsin.pipeline.language.checks.spark import check_with_spark, pointing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
