@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.certificates import Authority
 from tests.integration.ports import free_ports
 from tocsin.bridge.peer import (
     ACCEPTED,
@@ -40,13 +41,23 @@ MESSAGE_MAX_BYTES = 1 << 20
 class Rabbit:
     """The broker: started and killed at will, on what is left of the last time."""
 
-    def __init__(self, directory: Path) -> None:
-        self.port, distribution, epmd = free_ports(3)
+    def __init__(self, directory: Path, openssl: str) -> None:
+        self.port, self.tls_port, distribution, epmd = free_ports(4)
+        self.authority = Authority(openssl, directory)
+        own = self.authority.sign("127.0.0.1", "server")
         self._directory = directory
-        (directory / "enabled_plugins").write_text("[rabbitmq_amqp1_0].\n")
+        (directory / "enabled_plugins").write_text("[rabbitmq_amqp1_0,rabbitmq_auth_mechanism_ssl].\n")
         (directory / "rabbitmq.conf").write_text(
             f"listeners.tcp.1 = 127.0.0.1:{self.port}\n"
-            "consumer_timeout = 3600000\n"
+            f"listeners.ssl.1 = 127.0.0.1:{self.tls_port}\n"
+            f"ssl_options.cacertfile = {self.authority.certificate}\n"
+            f"ssl_options.certfile = {own.certificate}\n"
+            f"ssl_options.keyfile = {own.key}\n"
+            "ssl_options.verify = verify_peer\n"
+            "ssl_options.fail_if_no_peer_cert = false\n"
+            "ssl_cert_login_from = common_name\n"
+            "auth_mechanisms.1 = PLAIN\n"
+            "auth_mechanisms.2 = EXTERNAL\n"
             "disk_free_limit.absolute = 50MB\n"
         )
         self._environment = {
@@ -202,7 +213,7 @@ def rabbit(
     debian_program("rabbitmqctl", "rabbitmq-server")
     if shutil.which("epmd") is None or not SERVER.exists():
         pytest.skip("RabbitMQ is not where the Debian package rabbitmq-server puts it")
-    made = Rabbit(tmp_path_factory.mktemp("rabbit"))
+    made = Rabbit(tmp_path_factory.mktemp("rabbit"), debian_program("openssl", "openssl"))
     try:
         made.start()
         yield made

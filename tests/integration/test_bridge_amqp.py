@@ -40,9 +40,9 @@ def servers(ready: dict[str, Any]) -> list[str]:
 class BridgeProcess:
     """``tocsin bridge amqp`` with these rules: started, killed, started again."""
 
-    def __init__(self, server: str, port: int, log: Path, *options: str) -> None:
+    def __init__(self, server: str, url: str, log: Path, *options: str) -> None:
         self._command = [sys.executable, "-m", "tocsin", "bridge", "amqp", "--at", server, *options]
-        self._command += ["--amqp", f"amqp://127.0.0.1:{port}", "--amqp-user", USER]
+        self._command += ["--amqp", url]
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -62,6 +62,10 @@ class BridgeProcess:
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(20)
 
+    def stop_by_itself(self) -> int:
+        assert self._process is not None
+        return self._process.wait(20)
+
     @property
     def said(self) -> str:
         return self._log.read_text(errors="replace")
@@ -73,8 +77,11 @@ async def bridge(
 ) -> AsyncIterator[Callable[..., BridgeProcess]]:
     made: list[BridgeProcess] = []
 
-    def start(*options: str) -> BridgeProcess:
-        process = BridgeProcess(servers[0], rabbit.port, tmp_path / "bridge.log", *options)
+    def start(*options: str, secure: bool = False) -> BridgeProcess:
+        url, login = f"amqp://127.0.0.1:{rabbit.port}", ["--amqp-user", USER]
+        if secure:
+            url, login = f"amqps://127.0.0.1:{rabbit.tls_port}", []
+        process = BridgeProcess(servers[0], url, tmp_path / "bridge.log", *login, *options)
         process.start()
         made.append(process)
         return process
@@ -281,6 +288,33 @@ async def test_nothing_is_lost_when_the_bridge_and_the_amqp_broker_are_killed(
     servers: list[str], rabbit: Rabbit, bridge: Callable[..., BridgeProcess]
 ) -> None:
     await carry(servers, rabbit, bridge, "long", 3_000, 0.005, kill_broker=True)
+
+
+@pytest.mark.parametrize("sasl", ["plain", "external"])
+async def test_messages_pass_over_tls(
+    sasl: str, servers: list[str], rabbit: Rabbit, bridge: Callable[..., BridgeProcess]
+) -> None:
+    options = ["--amqp-cafile", str(rabbit.authority.certificate), "--sasl", sasl]
+    if sasl == "plain":
+        options += ["--amqp-user", USER]
+    else:
+        own = rabbit.authority.sign(USER)
+        options += ["--amqp-cert", str(own.certificate), "--amqp-key", str(own.key)]
+    async with Subscriber(servers[-1], f"tls-{sasl}", f"tls/{sasl}") as reader:
+        process = bridge(
+            "--name", f"tls-{sasl}", "--in", f"/queue/tls-{sasl}=tls/{sasl}", *options, secure=True
+        )
+        await asyncio.to_thread(send_all, rabbit.port, f"/queue/tls-{sasl}", [AmqpMessage(body=b"sealed")])
+        await wait_for(lambda: len(reader.got) == 1, lambda: process.said)
+        assert process.stop() == 0
+
+
+async def test_a_peer_with_an_unknown_certificate_ends_the_bridge(
+    rabbit: Rabbit, bridge: Callable[..., BridgeProcess]
+) -> None:
+    process = bridge("--in", "a=b", "--sasl", "anonymous", secure=True)
+    assert process.stop_by_itself() == 2
+    assert "CERTIFICATE_VERIFY_FAILED" in process.said and "--amqp-cafile" in process.said
 
 
 async def test_a_wrong_password_ends_the_bridge_with_a_sentence(

@@ -71,7 +71,7 @@ class AmqpLine:
             if ended.refused and not self._opened:
                 raise OperatorError(
                     f"the AMQP peer at {self._endpoint} cannot be used: {ended.reason}",
-                    "Check amqp.url, amqp.user, TOCSIN_AMQP_PASSWORD and --sasl",
+                    "Check --amqp, --amqp-user with TOCSIN_AMQP_PASSWORD, --sasl and --amqp-cafile",
                 )
             failures = 1 if self._peer is not None else failures + 1
             self._peer = self._dialled = None

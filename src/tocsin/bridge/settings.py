@@ -180,7 +180,9 @@ def endpoint_of(amqp: Amqp, password: str) -> Endpoint:
         parts = urlsplit(amqp.url if "://" in amqp.url else f"amqp://{amqp.url}")
         port = parts.port
     except ValueError as error:
-        raise OperatorError(f"{amqp.url!r} is not an address of an AMQP peer: {error}", FORM) from None
+        raise OperatorError(
+            f"{_hidden(amqp.url)!r} is not an address of an AMQP peer: {error}", FORM
+        ) from None
     if parts.scheme not in PORTS or not parts.hostname or parts.path not in ("", "/") or parts.query:
         raise OperatorError(f"{_hidden(amqp.url)!r} is not an address of an AMQP peer", FORM)
     secure = parts.scheme == "amqps"
@@ -228,5 +230,4 @@ def _local(host: str) -> bool:
 
 def _hidden(url: str) -> str:
     """An address without what may be a password."""
-    scheme, separator, rest = url.partition("://")
-    return f"{scheme}{separator}***@{rest.rpartition('@')[2]}" if "@" in rest else url
+    return f"***@{url.rpartition('@')[2]}" if "@" in url else url

@@ -57,7 +57,7 @@ def test_a_message_is_accepted_only_after_the_network_has_it() -> None:
     assert (machine.figures.passed, machine.in_flight) == (1, 0)
 
 
-def test_a_message_that_the_network_refuses_is_tried_again_and_is_dead_in_the_end() -> None:
+def test_what_the_network_refuses_is_tried_again_then_dead() -> None:
     machine = attached()
     (publish,) = machine.handle(Came(delivery=9, payload=ORDER), 0)
     waits = []

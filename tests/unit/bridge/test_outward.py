@@ -88,7 +88,7 @@ def test_what_was_sent_and_not_settled_is_sent_again_after_a_break() -> None:
     assert again[:2] == [first[0][0], first[1][0]]  # the same ids
 
 
-def test_a_message_that_the_peer_gives_back_is_tried_again_and_is_dead_in_the_end() -> None:
+def test_what_the_peer_gives_back_is_tried_again_then_dead() -> None:
     machine = attached()
     machine.handle(heard(1), 0)
     no = Rejected(error=Error(condition="amqp:resource-limit-exceeded", description="full"))

@@ -82,7 +82,7 @@ def test_a_frame_over_the_limit_is_refused_before_it_arrives() -> None:
         reader.frame()
 
 
-def test_a_peer_that_does_not_speak_amqp_is_told_by_its_first_bytes() -> None:
+def test_the_first_bytes_tell_whether_a_peer_speaks_amqp() -> None:
     reader = Reader(1_000)
     reader.feed(b"HTTP/1.1 400 Bad Request")
     with pytest.raises(Malformed, match="HTTP/1"):
