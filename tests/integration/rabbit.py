@@ -142,7 +142,7 @@ class Station:
             return []
         if not data:
             raise ConnectionResetError("the broker closed the connection")
-        events = self._peer.heard(data, time.monotonic_ns() // 1000)
+        events = list(self._peer.heard(data, time.monotonic_ns() // 1000))
         for event in events:
             if isinstance(event, Ended | Detached):
                 raise ConnectionResetError(event.reason)

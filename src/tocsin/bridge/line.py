@@ -7,6 +7,7 @@ import contextlib
 import random
 import ssl
 import time
+from itertools import chain
 from typing import Final, Protocol
 
 from tocsin.bridge.limits import delay_us
@@ -119,10 +120,7 @@ class AmqpLine:
                     data = await reader.read(READ_BYTES)
             if data == b"":
                 return Ended("it closed the connection without a word")
-            events = peer.tick(now_us()) if data is None else peer.heard(data, now_us())
-            if data is not None:
-                events += peer.tick(now_us())
-            for event in events:
+            for event in chain(peer.heard(data, now_us()) if data else (), peer.tick(now_us())):
                 if isinstance(event, Ended):
                     self.flush()
                     return event

@@ -2,7 +2,7 @@
 
     greeting ──SASL──► logging in ──► opening ──► open ──► closed
 
-``heard`` takes what arrived and returns events; ``take_output`` is what is to be sent. ``tick`` is called every
+``heard`` takes what arrived and yields events; ``take_output`` is what is to be sent. ``tick`` is called every
 half-second: it keeps the connection alive, and finds a peer that fell silent. After ``Ended`` there is nothing more.
 
 **Links.** Each link has a session of its own. Some brokers answer a link that they do not want with the end of its
@@ -19,6 +19,7 @@ Frames that the peer's session window does not take yet wait here; they are part
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any, Final
 
@@ -295,18 +296,22 @@ class Peer:
 
     # ── what the peer says ──────────────────────────────────────────────────────────────────────────────────
 
-    def heard(self, data: bytes, now_us: int) -> list[PeerEvent]:
-        """Take what arrived. A peer that breaks the protocol is told so, and the connection is at its end."""
+    def heard(self, data: bytes, now_us: int) -> Iterator[PeerEvent]:
+        """Take what arrived, frame by frame: an event is how it is at that moment, so act on it before the next.
+
+        A peer that breaks the protocol is told so, and the connection is at its end.
+        """
         self._heard_us = now_us
         self._reader.feed(data)
-        events: list[PeerEvent] = []
-        try:
-            while self.state is not State.CLOSED and (more := self._next()) is not None:
-                events += more
-        except WireError as error:
-            self.close(Error(condition="amqp:framing-error", description=str(error)[:256]))
-            events.append(Ended(f"it broke the protocol: {error}"))
-        return events
+        while self.state is not State.CLOSED:
+            try:
+                events = self._next()
+            except WireError as error:
+                self.close(Error(condition="amqp:framing-error", description=str(error)[:256]))
+                events = [Ended(f"it broke the protocol: {error}")]
+            if events is None:
+                return
+            yield from events
 
     def _next(self) -> list[PeerEvent] | None:
         """What follows from the next header or frame; None if there is none yet."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tocsin.bridge.peer import Login, Opened, Peer, PeerEvent
 from tocsin.wire.amqp.frames import PLAIN_HEADER, SASL, SASL_HEADER, Frame, Reader, frame
 from tocsin.wire.amqp.performatives import (
@@ -31,7 +33,7 @@ class Played:
         self.sasl: list[Frame] = []
 
     def say(self, data: bytes) -> list[PeerEvent]:
-        return self.peer.heard(data, self.now_us)
+        return list(self.peer.heard(data, self.now_us))
 
     def tell(self, said: Composite, payload: bytes = b"", channel: int = 0) -> list[PeerEvent]:
         return self.say(frame(said, payload, channel=channel))
@@ -57,7 +59,7 @@ class Played:
         self.sasl = self.frames()
         return self.say(frame(SaslOutcome(code=code), kind=SASL))
 
-    def open(self, **how: int) -> Played:
+    def open(self, **how: Any) -> Played:
         """An open connection."""
         assert self.log_in() == []
         output = self.peer.take_output()

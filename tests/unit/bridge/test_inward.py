@@ -48,9 +48,14 @@ def of(effects: list[Effect], kind: type) -> list[Any]:
     return [each for each in effects if isinstance(each, kind)]
 
 
+def only(effects: list[Effect]) -> Any:
+    (effect,) = effects
+    return effect
+
+
 def test_a_message_is_accepted_only_after_the_network_has_it() -> None:
     machine = attached()
-    (publish,) = machine.handle(Came(delivery=9, payload=ORDER), 0)
+    publish = only(machine.handle(Came(delivery=9, payload=ORDER), 0))
     assert isinstance(publish, Publish) and publish.publication.payload == b"an order"
     effects = machine.handle(Published(token=publish.token), 0)
     assert of(effects, Settle) == [Settle(delivery=9, outcome=Accepted())]
@@ -59,16 +64,16 @@ def test_a_message_is_accepted_only_after_the_network_has_it() -> None:
 
 def test_what_the_network_refuses_is_tried_again_then_dead() -> None:
     machine = attached()
-    (publish,) = machine.handle(Came(delivery=9, payload=ORDER), 0)
+    publish = only(machine.handle(Came(delivery=9, payload=ORDER), 0))
     waits = []
     for _ in range(2):
         (timer,) = machine.handle(PublishFailed(token=publish.token, reason="quota"), 0)
         assert isinstance(timer, SetTimer)
         waits.append(timer.delay_us)
-        (again,) = machine.handle(TimerFired(name=timer.name), 0)
+        again = only(machine.handle(TimerFired(name=timer.name), 0))
         assert again == publish
     assert waits == [delay_us(1), delay_us(2)]
-    (dead,) = machine.handle(PublishFailed(token=publish.token, reason="quota"), 0)
+    dead = only(machine.handle(PublishFailed(token=publish.token, reason="quota"), 0))
     assert isinstance(dead, Publish) and dead.publication.topic == DEAD
     assert dead.publication.payload == ORDER
     effects = machine.handle(Published(token=publish.token), 0)
@@ -81,7 +86,7 @@ def test_what_the_network_refuses_is_tried_again_then_dead() -> None:
 def test_what_cannot_be_carried_is_dead_at_once() -> None:
     for payload, words in ((SEQUENCE, "sequence"), (b"\x01", "not a message")):
         machine = attached()
-        (dead,) = machine.handle(Came(delivery=1, payload=payload), 0)
+        dead = only(machine.handle(Came(delivery=1, payload=payload), 0))
         assert isinstance(dead, Publish) and dead.publication.topic == DEAD
         (settle,) = of(machine.handle(Published(token=dead.token), 0), Settle)
         assert words in str(settle.outcome.error)
@@ -89,14 +94,14 @@ def test_what_cannot_be_carried_is_dead_at_once() -> None:
 
 def test_a_final_refusal_is_not_tried_again() -> None:
     machine = attached()
-    (publish,) = machine.handle(Came(delivery=1, payload=ORDER), 0)
-    (dead,) = machine.handle(PublishFailed(token=publish.token, reason="too large", final=True), 0)
+    publish = only(machine.handle(Came(delivery=1, payload=ORDER), 0))
+    dead = only(machine.handle(PublishFailed(token=publish.token, reason="too large", final=True), 0))
     assert isinstance(dead, Publish) and dead.publication.topic == DEAD
 
 
 def test_a_message_that_nobody_takes_goes_back_and_credit_pauses() -> None:
     machine = attached()
-    (dead,) = machine.handle(Came(delivery=1, payload=SEQUENCE), 0)
+    dead = only(machine.handle(Came(delivery=1, payload=SEQUENCE), 0))
     assert isinstance(dead, Publish)
     effects = machine.handle(PublishFailed(token=dead.token, reason="the store is full"), 0)
     assert of(effects, Settle) == [Settle(delivery=1, outcome=Modified(delivery_failed=True))]
@@ -124,13 +129,13 @@ def test_a_message_that_is_too_large_is_rejected_with_the_limit() -> None:
 
 def test_a_message_that_came_settled_is_tried_until_somebody_has_it() -> None:
     machine = attached()
-    (publish,) = machine.handle(Came(delivery=1, payload=SEQUENCE, settled=True), 0)
+    publish = only(machine.handle(Came(delivery=1, payload=SEQUENCE, settled=True), 0))
     assert isinstance(publish, Publish)
     effects = machine.handle(PublishFailed(token=publish.token, reason="full"), 0)
     assert not of(effects, Settle)
     (timer,) = of(effects, SetTimer)
     machine.handle(Disconnected(), 0)
-    (again,) = machine.handle(TimerFired(name=timer.name), 0)
+    again = only(machine.handle(TimerFired(name=timer.name), 0))
     assert again == publish
     assert not of(machine.handle(Published(token=publish.token), 0), Settle)
 

@@ -29,7 +29,7 @@ from tocsin.bridge.signals import (
 from tocsin.client.message import Message
 from tocsin.core.machine import Effect, SetTimer, TimerFired
 from tocsin.wire.amqp.message import read_message
-from tocsin.wire.amqp.performatives import Accepted, Error, Modified, Rejected, Released
+from tocsin.wire.amqp.performatives import Accepted, Error, Modified, Outcome, Rejected, Released
 
 RULE = OutRule("plant/#", "alarms")
 LIMITS = Limits(window=4, tries=3)
@@ -92,7 +92,8 @@ def test_what_the_peer_gives_back_is_tried_again_then_dead() -> None:
     machine = attached()
     machine.handle(heard(1), 0)
     no = Rejected(error=Error(condition="amqp:resource-limit-exceeded", description="full"))
-    for tries, outcome in enumerate((Released(), Modified(delivery_failed=True)), 1):
+    given_back: list[Outcome] = [Released(), Modified(delivery_failed=True)]
+    for tries, outcome in enumerate(given_back, 1):
         effects = machine.handle(Settled(token=1, outcome=outcome), 0)
         (timer,) = of(effects, SetTimer)
         assert timer.delay_us == delay_us(tries)

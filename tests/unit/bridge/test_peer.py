@@ -150,6 +150,23 @@ def test_a_message_is_sent_and_its_outcome_told() -> None:
     assert played.flow(credit=3, count=0, seen=1) == [Credited("out", 2)]  # said before it had the message
 
 
+def test_credit_that_comes_in_one_piece_is_not_used_twice() -> None:
+    played = Played().open()
+    played.attach("out", receives=False)
+    flow = Flow(
+        next_incoming_id=0, incoming_window=99, next_outgoing_id=0, outgoing_window=9,
+        handle=0, delivery_count=0, link_credit=2,
+    )  # fmt: skip
+    seen = []
+    for event in played.peer.heard(frame(flow) + frame(flow) + frame(Detach(handle=0)), 0):
+        seen.append(event)
+        if isinstance(event, Credited):
+            for number in range(event.credit):
+                played.peer.send("out", bytes((number,)), b"x")
+    assert [type(each) for each in seen] == [Credited, Credited, Detached]
+    assert [each.credit for each in seen if isinstance(each, Credited)] == [2, 0]
+
+
 def test_a_peer_that_does_not_settle_is_told_that_we_do() -> None:
     played = Played().open()
     played.attach("out", receives=False)
@@ -244,7 +261,7 @@ def test_a_connection_is_kept_alive_and_a_silent_peer_is_left() -> None:
 def test_whatever_a_peer_says_is_an_event_or_an_end(data: bytes, how_far: int) -> None:
     if how_far == 0:
         peer = Peer("here", "there", Login())
-        events = peer.heard(data, 0)
+        events = list(peer.heard(data, 0))
     else:
         played = Played().open()
         if how_far > 1:
