@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
+from tests.integration.ports import free_ports
 from tests.integration.rabbit import PASSWORD, USER, Rabbit, Station, rabbit, send_all
-from tests.integration.running import up
+from tests.integration.running import Heard, up
 from tocsin.client import AsyncClient, Message
 from tocsin.wire.amqp.message import AmqpMessage, Body
 
@@ -62,6 +63,11 @@ class BridgeProcess:
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(20)
 
+    def end(self) -> None:
+        """Kill it, if it still runs."""
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
+
     def stop_by_itself(self) -> int:
         assert self._process is not None
         return self._process.wait(20)
@@ -88,9 +94,7 @@ async def bridge(
 
     yield start
     for each in made:
-        assert each._process is not None
-        if each._process.poll() is None:
-            each.kill()
+        each.end()
 
 
 class Subscriber:
@@ -315,6 +319,50 @@ async def test_a_peer_with_an_unknown_certificate_ends_the_bridge(
     process = bridge("--in", "a=b", "--sasl", "anonymous", secure=True)
     assert process.stop_by_itself() == 2
     assert "CERTIFICATE_VERIFY_FAILED" in process.said and "--amqp-cafile" in process.said
+
+
+@pytest.fixture
+def proton(debian_python: Callable[[str, str], str]) -> Iterator[tuple[int, Heard]]:
+    """A peer on another implementation of AMQP, and what it took."""
+    python = debian_python("proton", "python3-qpid-proton")
+    (port,) = free_ports(1)
+    heard = Heard([python, str(Path(__file__).parent / "proton_peer.py"), str(port)])
+    yield port, heard
+    heard.stop()
+
+
+async def test_what_a_peer_gives_back_is_sent_again_or_dead(
+    servers: list[str], proton: tuple[int, Heard], tmp_path: Path
+) -> None:
+    port, heard = proton
+    rules = ["--out", "gift/no/#=rejects", "--out", "gift/later/#=releases", "--out", "gift/many/#=many"]
+    options = [*rules, "--out", 'query:Gift = "yes"=query', "--tries", "3", "--name", "gift"]
+    process = BridgeProcess(servers[0], f"amqp://127.0.0.1:{port}", tmp_path / "bridge.log", *options)
+    async with Subscriber(servers[-1], "gift-undertaker", "bridge/gift/dead") as dead:
+        process.start()
+        try:
+            await wait_for(lambda: process.said.count("connected to the network") >= 5, lambda: process.said)
+            await asyncio.sleep(1)  # a new session hears of what is published after it
+            async with AsyncClient(servers[0]) as client:
+                await client.publish("gift/no/1", "no", qos=1)
+                await client.publish("gift/later/1", "later", qos=1)
+                await client.stream("gift/stream", Gift="yes", qos=1).publish("asked for")
+                many = (client.publish(f"gift/many/{number}", str(number), qos=1) for number in range(500))
+                await asyncio.gather(*many)
+            await wait_for(
+                lambda: len(dead.got) == 1 and len(heard.lines) >= 503,
+                lambda: f"{len(dead.got)} dead, {len(heard.lines)} lines\n{process.said[-3_000:]}",
+            )
+            assert process.stop() == 0
+        finally:
+            process.end()
+    assert properties(dead.got[0])["dead-reason"] == "the AMQP peer rejected it, 3 times"
+    taken = [line.split(" ", 2) for line in heard.lines[1:]]
+    assert [body for address, _, body in taken if address == "releases"] == ["later"]
+    assert [body for address, _, body in taken if address == "query"] == ["asked for"]
+    bodies = [int(body) for address, _, body in taken if address == "many"]
+    assert sorted(bodies) == list(range(500))
+    assert len({message_id for _, message_id, _ in taken}) == len(taken)
 
 
 async def test_a_wrong_password_ends_the_bridge_with_a_sentence(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,6 +48,17 @@ def test_a_file_says_all_there_is_to_say() -> None:
         '$query/Location/Room = "410"',
         "$channel/Near/alice",
     ]
+
+
+def test_the_file_of_the_how_to_is_taken_and_has_the_defaults() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "bridge-amqp.md").read_text()
+    settings = read_settings(page.partition("```toml\n")[2].partition("```")[0], "bridge-amqp.md")
+    check(settings, *rules_of(settings, "bridge-amqp.md"))
+    assert settings.limits == Limits()
+    assert settings.dead_topic == BridgeSettings(name="plant").dead_topic
+    defaults = Amqp()
+    for name in ("sasl", "hostname", "cleartext", "durable_links"):
+        assert getattr(settings.amqp, name) == getattr(defaults, name)
 
 
 @pytest.mark.parametrize(
