@@ -254,9 +254,9 @@ class Bridge:
             reason=connection.reason,
             retry_s=connection.retry_s,
         )
-        if connection.retry_s is None and self._failed is not None and not self._failed.done():
+        if connection.retry_s is None:
             host, _, port = connection.server.rpartition(":")
-            self._failed.set_exception(BrokerUnreachable(host, int(port), connection.reason))
+            self._fail(BrokerUnreachable(host, int(port), connection.reason))
 
     # ── the network ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -268,8 +268,13 @@ class Bridge:
     def _published(self, task: asyncio.Task[None]) -> None:
         self._publishing.discard(task)
         self.moved.set()
-        if not task.cancelled() and (bug := task.exception()) is not None and self._failed is not None:
-            self._failed.set_exception(bug)
+        if not task.cancelled() and (bug := task.exception()) is not None:
+            self._fail(bug)
+
+    def _fail(self, error: BaseException) -> None:
+        """End the process with this error, unless it ends already."""
+        if self._failed is not None and not self._failed.done():
+            self._failed.set_exception(error)
 
     async def _publish(self, rule: _Rule, token: int, publication: Any) -> None:
         try:
