@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -215,7 +215,7 @@ async def carry(
     count: int,
     pause_s: float,
     *,
-    kill_broker: bool,
+    also: Sequence[Callable[[], None]] = (),
 ) -> tuple[int, int]:
     """Send both ways while parts are killed; how many messages were repeated. Fails if one is lost."""
     orders = [
@@ -250,11 +250,9 @@ async def carry(
         await wait_for(lambda: len(reader.got) > count // 10, lambda: process.said)
         process.kill()
         process.start()
-        if kill_broker:
-            await wait_for(lambda: len(reader.got) > count // 2, lambda: process.said)
-            rabbit.kill()
-            await asyncio.sleep(2)
-            await asyncio.to_thread(rabbit.start)
+        for number, kill in enumerate(also, 2):
+            await wait_for(lambda: len(reader.got) > count * number // 10, lambda: process.said)  # noqa: B023
+            await asyncio.to_thread(kill)
             process.kill()
             process.start()
         await sending
@@ -283,15 +281,25 @@ async def carry(
 async def test_nothing_is_lost_when_the_bridge_is_killed(
     servers: list[str], rabbit: Rabbit, bridge: Callable[..., BridgeProcess]
 ) -> None:
-    await carry(servers, rabbit, bridge, "brief", 300, 0.005, kill_broker=False)
+    await carry(servers, rabbit, bridge, "brief", 300, 0.005)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-async def test_nothing_is_lost_when_the_bridge_and_the_amqp_broker_are_killed(
-    servers: list[str], rabbit: Rabbit, bridge: Callable[..., BridgeProcess]
+async def test_nothing_is_lost_when_bridge_and_brokers_are_killed(
+    ready: dict[str, Any], servers: list[str], rabbit: Rabbit, bridge: Callable[..., BridgeProcess]
 ) -> None:
-    await carry(servers, rabbit, bridge, "long", 3_000, 0.005, kill_broker=True)
+    def kill_amqp_broker() -> None:
+        rabbit.kill()
+        time.sleep(2)
+        rabbit.start()
+
+    def kill_network_broker() -> None:
+        """The one that the bridge is at; ``tocsin up`` starts it again."""
+        os.kill(ready["pids"][f"broker/{ready['brokers'][0]['id']}"], signal.SIGKILL)
+        time.sleep(2)
+
+    await carry(servers, rabbit, bridge, "long", 3_000, 0.005, also=(kill_amqp_broker, kill_network_broker))
 
 
 @pytest.mark.parametrize("sasl", ["plain", "external"])
