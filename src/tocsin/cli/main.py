@@ -38,6 +38,7 @@ VERBS: dict[str, tuple[str, str] | str] = {
     "channel": ("tocsin.cli.channel", "app"),
     "dataset": ("tocsin.cli.dataset", "app"),
     "feed": ("tocsin.cli.feed", "app"),
+    "bridge": ("tocsin.cli.bridge", "app"),
     "retained": ("tocsin.cli.retained", "app"),
     "sessions": ("tocsin.cli.sessions", "app"),
     "drain": ("tocsin.cli.drain", "drain"),
