@@ -357,9 +357,11 @@ class Broker:
                 self.parts.takeovers.stand_down(broker)
             case Orphaned(told=told):
                 self.parts.channels.backend.count(False)
+                self.parts.orphans.count(False)
                 self.parts.isolation.orphaned(told)
             case Adopted():
                 self.parts.channels.backend.count(True)
+                self.parts.orphans.count(True)
                 self.parts.isolation.adopted()
             case MeasureLinks():
                 self.parts.exchange.peers.measure(lambda: self._look_at_links(asked=True))

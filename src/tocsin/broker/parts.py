@@ -518,7 +518,7 @@ class Parts:
 
     def _saw(self, cell: Cell, session: StoredSession) -> None:
         """A scan has found a stored session."""
-        self.orphans.saw(cell, session)
+        self.orphans.saw(session)
         if session.home == self._broker:
             kept = kept_s(session)
             until_us = None if kept is None else wall_us() + kept * 1_000_000
