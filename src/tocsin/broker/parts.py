@@ -257,6 +257,7 @@ class Parts:
             self.message_log,
             broker=self._broker,
             known=self.replication.known,
+            ended=self.endings.ended,
             failed=self._ending.fail,
         )
         self.arrivals = Arrivals(
