@@ -30,6 +30,8 @@ from tocsin.core.coordination.names import StoreNames
 from tocsin.core.coordination.participant.participant import Participant, ParticipantState
 from tocsin.core.coordination.participant.signals import (
     Adopted,
+    AllDispatched,
+    AwaitAll,
     AwaitDispatch,
     BackupsKnown,
     ClientsToMove,
@@ -337,6 +339,9 @@ class Broker:
                 dispatched = Dispatched(position=position, cause=cause)
                 message_log = self.parts.message_log
                 message_log.when_dispatched(position, lambda: self._driver.post(dispatched))
+            case AwaitAll(number=number, cause=cause):
+                all_dispatched = AllDispatched(number=number, cause=cause)
+                self.parts.message_log.when_all_dispatched(lambda: self._driver.post(all_dispatched))
             case Promoted(place=place) if self._own.role == Role.STANDBY and not self._change.done():
                 self._log.warning("a standby takes the place of a broker that is gone", broker=place.id)
                 self._change.set_result((place,))

@@ -465,6 +465,7 @@ class Parts:
                 self.ownership.run(),
                 self.message_log.commit_all(),
                 self.message_log.follow(self._take, self._judges),
+                self.message_log.find_ends(),
                 census.run(self._stored.network),
                 self.message_log.remember(),
                 self.retained.watch(),
