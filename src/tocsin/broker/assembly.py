@@ -277,6 +277,7 @@ class Broker:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            parts.close()
 
     async def _stop(self) -> None:
         self._host.report("stopping")

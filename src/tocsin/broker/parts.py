@@ -496,6 +496,13 @@ class Parts:
         await self.tasks.drain(deadline_s)
         await self.groups.drain(deadline_s)
 
+    def close(self) -> None:
+        """The broker is over, though its process may go on: a standby takes a place, or gives it back. Nothing that was
+        to happen later may happen now."""
+        self.wills.close()
+        self.takeovers.close()
+        self.tasks.close()
+
     # ── for looking ─────────────────────────────────────────────────────────────────────────────────────────
 
     def held(self) -> Iterator[tuple[str, int]]:
