@@ -36,6 +36,11 @@ def test_some_seeds_break_nothing() -> None:
     assert [outcome for outcome in run_many("links", 0, 12) if outcome.broken] == []
 
 
+def test_bytes_of_a_connection_that_was_given_up_do_not_come_late() -> None:
+    """A relay's link was cut with messages on it, given up, and mended when newer ones had taken another way."""
+    assert run(find("links"), 5058).broken is None
+
+
 def test_where_only_links_fail_nobody_is_lost_and_messages_flow() -> None:
     scenario = find("links")
     for seed in range(8):

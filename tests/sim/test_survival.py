@@ -89,6 +89,7 @@ FOUND: dict[int, str] = {
     233: "the promise asked for messages that did not wait for a coordinator, which a query may miss",
     244: "the same of a broker that had just started, and had heard no coordinator yet",
     250: "a client that had lost its connection acknowledged what it read over the next, before CONNACK",
+    5115: "a publisher that moved was cleared before all knew of the stream that it had begun at its old broker",
 }
 
 

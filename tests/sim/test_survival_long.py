@@ -48,6 +48,7 @@ FOUND: dict[int, str] = {
     66: "the promise took a provisional connection for proof that an expired session was not over",
     67: "the same of a session that expired during such a connection",
     80: "a standby whose place went back to its broker missed a message of a new stream until its next beat",
+    5002: "a broker that was back without a leader released sessions that a standby served under its name",
 }
 
 

@@ -30,6 +30,8 @@ from tocsin.core.coordination.names import StoreNames
 from tocsin.core.coordination.participant.participant import Participant, ParticipantState
 from tocsin.core.coordination.participant.signals import (
     Adopted,
+    AllDispatched,
+    AwaitAll,
     AwaitDispatch,
     BackupsKnown,
     ClientsToMove,
@@ -275,6 +277,7 @@ class Broker:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            parts.close()
 
     async def _stop(self) -> None:
         self._host.report("stopping")
@@ -337,6 +340,9 @@ class Broker:
                 dispatched = Dispatched(position=position, cause=cause)
                 message_log = self.parts.message_log
                 message_log.when_dispatched(position, lambda: self._driver.post(dispatched))
+            case AwaitAll(number=number, cause=cause):
+                all_dispatched = AllDispatched(number=number, cause=cause)
+                self.parts.message_log.when_all_dispatched(lambda: self._driver.post(all_dispatched))
             case Promoted(place=place) if self._own.role == Role.STANDBY and not self._change.done():
                 self._log.warning("a standby takes the place of a broker that is gone", broker=place.id)
                 self._change.set_result((place,))
@@ -357,9 +363,11 @@ class Broker:
                 self.parts.takeovers.stand_down(broker)
             case Orphaned(told=told):
                 self.parts.channels.backend.count(False)
+                self.parts.orphans.count(False)
                 self.parts.isolation.orphaned(told)
             case Adopted():
                 self.parts.channels.backend.count(True)
+                self.parts.orphans.count(True)
                 self.parts.isolation.adopted()
             case MeasureLinks():
                 self.parts.exchange.peers.measure(lambda: self._look_at_links(asked=True))

@@ -257,6 +257,7 @@ class Parts:
             self.message_log,
             broker=self._broker,
             known=self.replication.known,
+            ended=self.endings.ended,
             failed=self._ending.fail,
         )
         self.arrivals = Arrivals(
@@ -464,6 +465,7 @@ class Parts:
                 self.ownership.run(),
                 self.message_log.commit_all(),
                 self.message_log.follow(self._take, self._judges),
+                self.message_log.find_ends(),
                 census.run(self._stored.network),
                 self.message_log.remember(),
                 self.retained.watch(),
@@ -494,6 +496,13 @@ class Parts:
         await self.tasks.drain(deadline_s)
         await self.groups.drain(deadline_s)
 
+    def close(self) -> None:
+        """The broker is over, though its process may go on: a standby takes a place, or gives it back. Nothing that was
+        to happen later may happen now."""
+        self.wills.close()
+        self.takeovers.close()
+        self.tasks.close()
+
     # ── for looking ─────────────────────────────────────────────────────────────────────────────────────────
 
     def held(self) -> Iterator[tuple[str, int]]:
@@ -518,7 +527,7 @@ class Parts:
 
     def _saw(self, cell: Cell, session: StoredSession) -> None:
         """A scan has found a stored session."""
-        self.orphans.saw(cell, session)
+        self.orphans.saw(session)
         if session.home == self._broker:
             kept = kept_s(session)
             until_us = None if kept is None else wall_us() + kept * 1_000_000

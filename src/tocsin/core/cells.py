@@ -7,19 +7,20 @@ revision of the past. (Where a write expected no cell, and there is none again, 
     idle ──write──► put ──Stored───────────────────────────────────► written
                      │  ──no store──────► (a while) ──► put
                      │  ──no answer─────► (a while) ──► read      from now on the write is *unsure*
-                     └  ──Conflict──► read if unsure, or if the owner learns what others write; else
+                     └  ──Conflict──► read if unsure, or if the owner learns what others write, or looks; else
                                       overtaken, or missing (there is no cell, and one was expected)
         read: the expected revision ──► put (a try may still take effect: it comes first, or conflicts)
               our bytes ──► written;   none ──► missing;   else ──► overtaken
     idle ──remove──► delete ──Stored──► removed
-                     └  ──Conflict──► overtaken: there is nothing of ours
+                     └  ──Conflict──► read if the owner looks; else overtaken: there is nothing of ours
 
 Reads are fresh, because they decide: an older cell would look like somebody else's.
 
 An owner that **learns** (a shared group) reads after every failure, too: what the cell says is all that counts for it,
 and ``missing`` and ``overtaken`` are news like others. For other owners (a session has one owner, whose bytes are
 nobody else's) ``overtaken`` is the end, and a **missing** cell has expired: the write is kept, and ``anew`` writes it
-where none is.
+where none is. An owner that **looks** is told which cell has overtaken its request: it may have reason to ask once
+more, over that one.
 
 Puts of an owner whose key is nobody else's need not be **conditional**; only known revisions are ever deleted.
 """
@@ -48,6 +49,7 @@ class CellRules(msgspec.Struct, frozen=True):
     delete: str = ""
     read: str = ""
     learns: bool = False
+    looks: bool = False
     conditional: bool = True
 
 
@@ -194,4 +196,6 @@ class CellWriter:
             return Step("under way", None, (self._ask("read"),))
         if self._writing == "put" and conflict.actual == 0 and self.revision:
             return self._missing()
+        if self._rules.looks and conflict.actual:
+            return Step("under way", None, (self._ask("read"),))
         return self._decided("overtaken", None)

@@ -31,6 +31,8 @@ from tocsin.core.coordination.names import StoreNames
 from tocsin.core.coordination.participant.participant import Participant
 from tocsin.core.coordination.participant.signals import (
     Adopted,
+    AllDispatched,
+    AwaitAll,
     AwaitDispatch,
     BackupsKnown,
     Dispatched,
@@ -158,6 +160,9 @@ class Door:
             case AwaitDispatch(position=position):
                 dispatched = Dispatched(position=position)
                 self.parts.message_log.when_dispatched(position, lambda: self.driver.post(dispatched))
+            case AwaitAll(number=number):
+                everything = AllDispatched(number=number)
+                self.parts.message_log.when_all_dispatched(lambda: self.driver.post(everything))
             case BackupsKnown(local=local, remote=remote, locally=locally, remotely=remotely):
                 self.parts.replication.set_backups(local, remote)
                 self.parts.replication.set_primaries((*locally, *remotely))

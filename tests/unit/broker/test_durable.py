@@ -467,6 +467,19 @@ async def test_wills_that_find_no_room_to_wait_are_published_at_once() -> None:
         assert int((await late.first(ConnAckPacket)).reason_code) == 0x97
 
 
+async def test_nothing_waits_at_a_broker_that_is_over() -> None:
+    """Its process may go on as another one: a standby takes a place, or gives it back."""
+    async with Door(Limits()) as door:
+        will = Will("gone", payload=b"x", qos=ONE, will_delay_interval=1_000)
+        dying = await door.peer(connect=ConnectPacket("c", session_expiry_interval=LASTING, will=will))
+        dying.close()
+        await until(lambda: len(door.parts.wills) == 1)
+        assert door.parts.wills._shell._timers
+        door.parts.takeovers.stand_in("north-9", 1)
+        door.parts.close()
+        assert not door.parts.wills._shell._timers and not door.parts.takeovers._shell._timers
+
+
 async def test_a_will_that_waits_counts_for_its_user() -> None:
     budget = Budget(bounds_of(Budgets(sessions_bytes=16 << 20)))
     async with Door(Limits(), budget=budget) as door:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -26,7 +27,10 @@ from tests.unit.broker.harness import Door, Peer, until
 from tests.unit.broker.talk import LASTING, ONE, TWO, ZERO, lasting, nothing_more, publish, receive, retained
 from tocsin.config import Limits
 from tocsin.core.coordination.coordinator import Coordinator
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.core.coordination.participant.signals import ParticipantTimer
+from tocsin.core.machine import TimerFired
+from tocsin.ports import Entry, LogSpec
+from tocsin.store.memory import MemoryLog, MemoryServer, MemoryStore
 from tocsin.wire.connect import V5, V311, Version
 
 LAMPS = "$query/kind = 'lamp'"
@@ -410,6 +414,60 @@ async def test_a_durable_query_matches_missed_messages_by_their_metadata_then(ne
     await describe(publisher, "a", {"kind": "lamp"})
     await publish(publisher, "a", b"live")
     assert (await receive(again)).payload == b"live"
+
+
+class Lagging(MemoryStore):
+    """A store that brings messages of the log only while ``on`` is set."""
+
+    def __init__(self, server: MemoryServer) -> None:
+        super().__init__(server)
+        self.on = asyncio.Event()
+        self.on.set()
+
+    async def log(self, spec: LogSpec) -> MemoryLog:
+        log = await super().log(spec)
+        if spec.name == "net-messages":
+            follow = log.follow
+
+            async def slow(subject: str, start: int) -> AsyncIterator[Entry]:
+                async for entry in follow(subject, start):
+                    await self.on.wait()
+                    yield entry
+
+            log.follow = slow  # type: ignore[method-assign]
+        return log
+
+
+@pytest.mark.parametrize("anew", [False, True])
+async def test_messages_of_a_stream_that_left_reach_a_query_at_a_broker_that_lags(anew: bool) -> None:
+    """It is told that the stream left before it has read the messages: by a notice that waits no longer, or anew."""
+    server = MemoryServer()
+    store = Lagging(server)
+    async with (
+        coordinator(MemoryStore(server)),
+        Door(Limits(), store=MemoryStore(server), broker="north-1", takes_part=True) as here,
+        Door(Limits(), store=store, broker="north-2", takes_part=True) as there,
+    ):
+        subscriber = await there.peer("s")
+        await subscriber.subscribe(TopicFilter(LAMPS, max_qos=ONE))
+        publisher = await here.peer("p")
+        await describe(publisher, "a", {"kind": "lamp"})
+        await publish(publisher, "a", b"first", ONE)
+        assert (await receive(subscriber)).payload == b"first"
+        store.on.clear()
+        member = there.participant
+        (query,) = member.queries
+        await publish(publisher, "a", b"second", ONE)
+        await describe(publisher, "a", {"kind": "door"})
+        if anew:
+            member._inbox.miss()  # so that it asks for everything
+            there.driver.post(TimerFired(name=ParticipantTimer.BEAT))
+        await publish(publisher, "a", b"third", ONE)
+        await until(lambda: "a" not in (member.streams(query) or ()))
+        store.on.set()
+        assert (await receive(subscriber)).payload == b"second"
+        await nothing_more(subscriber)
+        await until(lambda: "a" not in (member.streams(query) or ()))
 
 
 async def test_a_listing_in_a_session_begins_with_the_set_again(network: Network) -> None:

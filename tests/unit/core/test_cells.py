@@ -17,6 +17,7 @@ from tocsin.ports import Cell
 
 KEY = "k"
 OWNED = CellRules("t", "not stored yet", "again", 1, put="put", delete="delete", read="read")
+LOOKING = CellRules("t", "not stored yet", "again", 1, put="put", delete="delete", read="read", looks=True)
 LEARNT = CellRules("t", "not stored yet", "again", 1, put="put", delete="put", read="read", learns=True)
 
 # What becomes of a request: it is answered; it is not done; it is done, and its answer is lost; it is done later,
@@ -115,7 +116,7 @@ def decide(
     raise AssertionError("nothing was ever decided")
 
 
-@pytest.mark.parametrize("rules", [OWNED, LEARNT], ids=["owned", "learnt"])
+@pytest.mark.parametrize("rules", [OWNED, LOOKING, LEARNT], ids=["owned", "looking", "learnt"])
 @example(script=[("late", ""), ("answered", ""), ("answered", "a late one is done")], writes=[True])
 @given(script=st.lists(FATES, max_size=40), writes=st.lists(st.booleans(), min_size=1, max_size=6))
 def test_each_write_happens_at_most_once_in_order_with_a_true_outcome(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from heapq import heappop, heappush
 from itertools import count
 from typing import Final
@@ -42,6 +43,7 @@ from tocsin.runtime.machines.resolving import Resolver
 
 EVERYTHING: Final = ">"  # of the log: messages, and the metadata that they refer to
 RESOLVE_AGAIN_S: Final = 0.2
+LOOK_AGAIN_S: Final = 1.0  # whether messages are left that were not dispatched
 PAGE_BYTES: Final = (
     512 << 10
 )  # read at once for a client that is behind, but for the last entry of each pattern
@@ -94,6 +96,8 @@ class MessageLog:
         # (position, number) and what to do once the log was dispatched up to that position, the lowest first.
         self._awaited: list[tuple[int, int, Callable[[], None]]] = []
         self._asked = count()
+        self._level: list[Callable[[], None]] = []  # what to do once all was dispatched that the log has
+        self._lags = asyncio.Event()  # there is something of that
         self._logger = structlog.get_logger()
 
     async def open(self) -> None:
@@ -249,6 +253,42 @@ class MessageLog:
         """Do something once every entry up to a position was dispatched; at once, if all were."""
         heappush(self._awaited, (position, next(self._asked), act))
         self._tell_dispatched()
+
+    def when_all_dispatched(self, act: Callable[[], None]) -> None:
+        """Do something once every message was dispatched that the log has now (``find_ends``)."""
+        self._level.append(act)
+        self._lags.set()
+
+    async def find_ends(self) -> None:
+        """Do what waits for all that the log has to be dispatched, for as long as the broker lives."""
+        while True:
+            await self._lags.wait()
+            self._lags.clear()
+            acts, self._level = self._level, []
+            await self._dispatch_all()
+            for act in acts:
+                act()
+
+    async def _dispatch_all(self) -> None:
+        """Wait for the end that the log has now. Behind the newest message there may be marks, which nobody
+        dispatches: so it is looked, now and again, whether any message is left up to there."""
+        end = 0
+        while True:
+            try:
+                end = end or await self.end()
+                if self.tail >= end or not await self._is_any_unread(end):
+                    return
+            except TocsinError as error:
+                self._logger.info("whether all of the log was read is not known yet", problem=str(error))
+            reached = asyncio.Event()
+            self.when_dispatched(end or self.tail + 1, reached.set)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_AGAIN_S):
+                    await reached.wait()
+
+    async def _is_any_unread(self, end: int) -> bool:
+        page = await self._log.read(EVERYTHING, self.tail + 1, limit=1, fresh=True)
+        return any(each.position <= end for each in page.entries)
 
     def _tell_dispatched(self) -> None:
         while self._awaited and self._awaited[0][0] <= self.tail:

@@ -75,31 +75,34 @@ class RecordPrefixes:
 
 
 class Endings:
-    """Connections that are over, while what they leave is being stored: the last one of each client."""
+    """Connections that are over, while what they leave is being stored. A client may have several: one that is served
+    without the store does not wait for those before it."""
 
     def __init__(self) -> None:
-        self._last: dict[str, object] = {}  # client → the token of its last connection
+        self._open: dict[str, list[object]] = {}  # client → the tokens of its connections
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}  # those who wait for a client
 
     def began(self, client: str, token: object) -> None:
         """The state that a client's connection leaves is being stored."""
-        self._last[client] = token
+        self._open.setdefault(client, []).append(token)
 
     def over(self, client: str, token: object) -> None:
         """It is stored, or will not be."""
-        if self._last.get(client) is token:
-            del self._last[client]
+        left = [each for each in self._open.pop(client, ()) if each is not token]
+        if left:
+            self._open[client] = left
+        else:
             for waiting in self._waiting.pop(client, ()):
                 if not waiting.done():
                     waiting.set_result(None)
 
     def ending(self, client: str) -> bool:
         """Whether something of an earlier connection of this client is left to store."""
-        return client in self._last
+        return client in self._open
 
     async def ended(self, client: str) -> None:
         """Return when nothing of an earlier connection of this client is left to store."""
-        if client in self._last:
+        if client in self._open:
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.setdefault(client, []).append(waiting)
             await waiting
@@ -113,7 +116,7 @@ class Endings:
         """Let what is being stored now be stored, for so long."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(deadline_s):
-                await self.all_ended(tuple(self._last))
+                await self.all_ended(tuple(self._open))
 
 
 class Deliveries:

@@ -116,6 +116,10 @@ class Wills:
         client left under the same id is not its affair."""
         self._post(ClientLives(client=client, owner=owner, back=back, cause=client))
 
+    def close(self) -> None:
+        """Nothing that waits here is published any more: the broker is over, and does not hear who comes."""
+        self._shell.close()
+
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case ReserveRoom(number=number, user=user, size=size):

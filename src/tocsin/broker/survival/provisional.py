@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -23,8 +23,10 @@ from tocsin.core.retained.kept import Kept
 from tocsin.core.survival.provisional import (
     AskAnew,
     AskedAnew,
+    AwaitEnd,
     ClientCame,
     ClientWent,
+    ConnectionsOver,
     HurryClients,
     LeaderHeard,
     LeaderLost,
@@ -155,7 +157,8 @@ class Clients(Protocol):
 
 class Provisional:
     """Whether one broker is cut off, and the clients that it serves then. ``known`` is what copies say of a client,
-    ``log`` how far the message log is known."""
+    ``log`` how far the message log is known. ``ended`` returns when nothing of a client's connections is left to store.
+    """
 
     def __init__(
         self,
@@ -165,9 +168,11 @@ class Provisional:
         *,
         broker: str,
         known: Callable[[str], ClientSnapshot | None],
+        ended: Callable[[str], Awaitable[None]],
         failed: Failed,
     ) -> None:
         self._clients = clients
+        self._ended = ended
         self._message_log = log
         self._table = table
         self._broker = broker
@@ -225,6 +230,8 @@ class Provisional:
             case AskAnew(client=client, cause=cause):
                 self._clients.ask_anew(client)
                 self._post(AskedAnew(client=client, cause=cause))
+            case AwaitEnd(client=client, cause=cause):
+                self._shell.spawn(self._await_end(client, cause))
             case SettleSession(record=record, here=here, cause=cause):
                 self._shell.spawn(self._settle(record, here, cause))
             case SettlingOver(client=client):
@@ -302,6 +309,10 @@ class Provisional:
         """Return when nothing of an earlier, provisional session of this client is left to be held against its cell."""
         while self._machine.settles(client):
             await self._waiting.setdefault(client, asyncio.Event()).wait()
+
+    async def _await_end(self, client: str, cause: str) -> None:
+        await self._ended(client)
+        self._post(ConnectionsOver(client=client, cause=cause))
 
     async def _settle(self, record: Record, here: bool, cause: str) -> None:
         outcome: Outcome

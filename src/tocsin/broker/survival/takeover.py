@@ -62,6 +62,10 @@ class Takeovers:
     def statistics(self) -> dict[str, int]:
         return self._machine.statistics(self._clock())
 
+    def close(self) -> None:
+        """The broker is over: it stands in for nobody any more, and publishes nothing for others."""
+        self._shell.close()
+
     def stand_in(self, broker: str, epoch: int = MEANWHILE) -> None:
         """A broker is lost, and this broker stands in for it. Harmless when repeated."""
         if self._machine.knows(broker, epoch):

@@ -1,7 +1,12 @@
 """The cell of a session (``core.cells``): its waiters, when it is written, and what a missing cell means.
 
 The cell has one owner: our bytes are nobody else's, as they name the broker and the epoch. So a write that another one
-has overtaken means that the session is lost to this broker.
+has overtaken means that the session is lost to this broker, but for one case.
+
+**A released cell** has this connection's uid and epoch, and no broker. A standby and the broker whose place it has are
+two processes with one name, and one of them may release a session that the other serves (``core.survival.orphans``). A
+connection of its own would have made a new epoch. So nobody has had the session since, nothing in it has changed but
+its expiry, and this broker takes it back: it asks once more, over the released cell.
 
 **A missing cell** has expired, because the store was away for longer than it is kept, or its clock jumped: then the
 session is rewritten, as it does not expire while its client is connected. Or the client went elsewhere, while this
@@ -20,8 +25,16 @@ from typing import Final, Literal
 
 from tocsin.core.cells import CellRules, CellWriter, Step
 from tocsin.core.delivery.signals import DeliveryTimer
-from tocsin.core.delivery.stored_session import StoredSession, encode_session, kept_s, session_key
+from tocsin.core.delivery.stored_session import (
+    StoredSession,
+    decode_session,
+    encode_session,
+    kept_s,
+    session_key,
+)
 from tocsin.core.machine import Effect, Say, SetTimer, Stored, StoreFailed
+from tocsin.model.versions import UNREADABLE
+from tocsin.ports import Cell
 
 SESSIONS: Final = "sessions"  # the table
 SAVE: Final = "save"
@@ -40,6 +53,7 @@ RULES: Final = CellRules(
     put=SAVE,
     delete=FORGET,
     read=CHECK,
+    looks=True,
 )
 
 Outcome = Literal["written", "lost", "forgotten", "failed", "under way"]
@@ -159,6 +173,8 @@ class SessionCell:
             case "removed":
                 return "forgotten", []
             case "overtaken":
+                if self._was_released(step.cell):
+                    return "under way", [self._ask_over()]
                 return "forgotten" if self._forgetting else "lost", []
             case "missing":
                 self._missing_us = now_us
@@ -167,6 +183,20 @@ class SessionCell:
                 return "failed", [*step.effects]
             case _:
                 return "under way", [*step.effects]
+
+    def _was_released(self, cell: Cell | None) -> bool:
+        """Whether a cell is the session of this connection, as nobody's."""
+        try:
+            found = None if cell is None else decode_session(cell.value)
+        except UNREADABLE:
+            return False
+        own = self.session
+        return found is not None and (found.uid, found.epoch, found.broker) == (own.uid, own.epoch, "")
+
+    def _ask_over(self) -> Effect:
+        if self.writing is None:
+            return self._cell.remove()
+        return self._cell.write(encode_session(self.writing), _kept_us(self.writing))
 
     def take_tickets(self) -> tuple[int, ...]:
         """The tickets that waited for the write that has just happened."""

@@ -14,7 +14,7 @@ under the id that it had.
 **How long a cell is kept.** A session's expiry counts from the close of its connection (MQTT 5, 3.1.2.11.2). So the
 cell of a session that a broker serves is kept for SERVED_S longer: whether the client is there is the broker's to say,
 not the store's. The broker that closes the connection names itself no longer, and from then on the expiry counts
-(``kept_s``). For a broker that died, its next incarnation does that (``broker.survival.orphans``).
+(``kept_s``). For a broker that died, its next incarnation does that (``core.survival.orphans``).
 
 **Confirmed.** A client that comes back to no session is told so in CONNACK, and starts from scratch. If that is lost,
 it does not know. So a session that was not asked for with a clean start is ``confirmed`` when its client was heard

@@ -11,7 +11,7 @@ Transitions of ``ProvisionalService``:
     returning  LeaderLost → cut off
                StoreLooked → joined
     *          LeaderLost, LeaderHeard → nothing
-               SessionServed, ClientCame, ClientWent, AskedAnew, SessionSettled, TimerFired
+               SessionServed, ClientCame, ClientWent, AskedAnew, ConnectionsOver, SessionSettled, TimerFired
 
 While no leader hears this broker (``severed``) it looks at the store every LOOK_US. If the store does not answer, the
 broker is ``cut off``: whoever comes is served provisionally, and SUBACK and UNSUBACK wait for the store no longer. It
@@ -32,6 +32,9 @@ into it, with a new epoch; and the session has no owner until the client comes f
 dropped. Positions are those of the cell: nobody has moved them.
 
 Records are settled AT_ONCE at a time. A client that is here is asked to come anew first: its record has what it leaves.
+Then what earlier connections of the client leave here has to be stored, or given up (``AwaitEnd``). A connection that
+had the session before the cut, and ended during it, has the record's uid and epoch. Its last write is older than the
+record, and would undo what the client has changed since, if it came after the record was held against the cell.
 A record that the store does not take, TRIES times, waits until the store is back once more.
 
 Invariants: what is written follows from a cell that has the epoch that was known, or from none; whenever a client
@@ -187,6 +190,12 @@ class AskedAnew(Event, frozen=True, kw_only=True):
     client: str
 
 
+class ConnectionsOver(Event, frozen=True, kw_only=True):
+    """Nothing of a client's earlier connections here is left to be stored."""
+
+    client: str
+
+
 class SessionSettled(Event, frozen=True, kw_only=True):
     """What became of a record; ``failed``: the store did not say."""
 
@@ -207,6 +216,12 @@ class HurryClients(Effect, frozen=True, kw_only=True):
 
 class AskAnew(Effect, frozen=True, kw_only=True):
     """Have a client that is here come anew → ``AskedAnew``."""
+
+    client: str
+
+
+class AwaitEnd(Effect, frozen=True, kw_only=True):
+    """Wait until nothing of a client's earlier connections here is left to be stored → ``ConnectionsOver``."""
 
     client: str
 
@@ -403,12 +418,15 @@ class ProvisionalService(TableMachine):
                 break
             record, here = self._pending.pop(client), client in self.here
             self._settling[client] = _Settling(record, here)
-            effects.append(AskAnew(client=client) if here else SettleSession(record=record, here=False))
+            effects.append(AskAnew(client=client) if here else AwaitEnd(client=client))
         return effects
 
     def _on_asked(self, event: AskedAnew, now_us: int) -> list[Effect]:
-        settling = self._settling.get(event.client)
-        return [] if settling is None else [SettleSession(record=settling.record, here=settling.here)]
+        return [AwaitEnd(client=event.client)] if event.client in self._settling else []
+
+    def _on_over(self, event: ConnectionsOver, now_us: int) -> list[Effect]:
+        settling = self._settling[event.client]
+        return [SettleSession(record=settling.record, here=settling.here)]
 
     def _on_settled(self, event: SessionSettled, now_us: int) -> list[Effect]:
         settling = self._settling[event.client]
@@ -441,6 +459,7 @@ class ProvisionalService(TableMachine):
         ("*", ClientCame): _on_came,
         ("*", ClientWent): _on_went,
         ("*", AskedAnew): _on_asked,
+        ("*", ConnectionsOver): _on_over,
         ("*", SessionSettled): _on_settled,
         ("*", TimerFired): _on_timer,
     }

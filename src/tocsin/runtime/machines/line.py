@@ -6,9 +6,11 @@ The owner of a line is told when it comes up and goes down, and gets every packe
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
+import struct
 from collections.abc import Sequence
-from typing import Any, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 import msgspec
 from mqtt5 import ConnAckPacket, ConnectPacket, DisconnectPacket, Packet
@@ -35,6 +37,8 @@ from tocsin.runtime.machines.shell import Shell
 from tocsin.runtime.machines.web import WebCall
 from tocsin.wire.codec import Decoder, encode
 from tocsin.wire.connect import V5
+
+AT_ONCE: Final = struct.pack("ii", 1, 0)  # SO_LINGER: wait for no time at all
 
 
 class Owner(Protocol):
@@ -245,13 +249,23 @@ class _Call(asyncio.Protocol):
 
     def hang_up(self, *, abrupt: bool = False) -> None:
         self._line = None
-        if self.transport is not None:
-            (self.transport.abort if abrupt else self.transport.close)()
+        if self.transport is not None and abrupt:
+            self._discard()
+            self.transport.abort()
+        elif self.transport is not None:
+            self.transport.close()
         elif self._socket is not None:
             self._socket.abort()
         elif self._dialling is not None:
             self._dialling.cancel()
             self.gone.set()
+
+    def _discard(self) -> None:
+        """Have the kernel send nothing more of what it holds, and reset the connection."""
+        transport = self._socket or self.transport  # the connection itself, also below a WebSocket
+        connected = None if transport is None else transport.get_extra_info("socket")
+        if connected is not None:
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)

@@ -96,6 +96,12 @@ class HangUp(Effect, frozen=True, kw_only=True):
     connection: str
 
 
+class Reset(Effect, frozen=True, kw_only=True):
+    """End a connection: what a cut holds up of what was sent before does not arrive any more."""
+
+    connection: str
+
+
 class Opened(Event, frozen=True, kw_only=True):
     """A connection that was dialled is there."""
 

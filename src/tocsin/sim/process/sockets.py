@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from tocsin.sim.process.signals import (
     HangUp,
     Listen,
     Opened,
+    Reset,
     StopListening,
     Transmit,
 )
@@ -104,11 +106,11 @@ class VirtualTransport(asyncio.Transport):
         self._connection = connection
         self._certificate = Certificate(proof) if proof else None
         self.protocol: Any = None
-        self._closing = self._paused = False
+        self._closing = self._paused = self._resets = False
         self._arrived: deque[bytes] = deque()  # while nobody reads
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        known = {"peername": (LOOPBACK, 0), "ssl_object": self._certificate}
+        known = {"peername": (LOOPBACK, 0), "ssl_object": self._certificate, "socket": self}
         return known.get(name, default)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -127,10 +129,19 @@ class VirtualTransport(asyncio.Transport):
     def is_closing(self) -> bool:
         return self._closing
 
+    def fileno(self) -> int:
+        """It has none: all bytes go through the transport."""
+        return -1
+
+    def setsockopt(self, level: int, option: int, value: object) -> None:
+        """Of all options one counts: a connection that does not linger is reset when it ends."""
+        self._resets = self._resets or (level, option) == (socket.SOL_SOCKET, socket.SO_LINGER)
+
     def close(self) -> None:
         if not self._closing:
             self._closing = True
-            self._sockets.process.do(HangUp(connection=self._connection))
+            ends = Reset if self._resets else HangUp
+            self._sockets.process.do(ends(connection=self._connection))
             self._sockets.forget(self._connection)
             asyncio.get_running_loop().call_soon(self._lost, None)
 
@@ -191,18 +202,18 @@ class Sockets:
         self._calls = 0
 
     def listen(self, port: int) -> ListeningSocket:
-        socket = self._listening[port] = ListeningSocket(self, port)
+        listening = self._listening[port] = ListeningSocket(self, port)
         self.process.do(Listen(port=port))
-        return socket
+        return listening
 
-    def stop_listening(self, socket: ListeningSocket) -> None:
-        if self._listening.get(socket.port) is socket:
-            del self._listening[socket.port]
-            self.process.do(StopListening(port=socket.port))
+    def stop_listening(self, listening: ListeningSocket) -> None:
+        if self._listening.get(listening.port) is listening:
+            del self._listening[listening.port]
+            self.process.do(StopListening(port=listening.port))
 
-    def serve(self, factory: Callable[[], asyncio.BaseProtocol], socket: ListeningSocket) -> Server:
-        socket.factory = factory
-        return Server(socket)
+    def serve(self, factory: Callable[[], asyncio.BaseProtocol], listening: ListeningSocket) -> Server:
+        listening.factory = factory
+        return Server(listening)
 
     async def dial(
         self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, *, secure: bool

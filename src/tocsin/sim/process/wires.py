@@ -32,6 +32,7 @@ from tocsin.sim.process.signals import (
     Look,
     Opened,
     Publish,
+    Reset,
     Said,
     StopListening,
     Subscribe,
@@ -89,6 +90,7 @@ class Wires:
         own(Dial, self._dial)
         own(Transmit, self._send)
         own(HangUp, self._hang_up)
+        own(Reset, self._reset)
         own(Subscribe, self._subscribe)
         own(Unsubscribe, self._unsubscribe)
         own(Publish, self._publish)
@@ -162,6 +164,14 @@ class Wires:
             other = connection.other(sender)
             connection.ends[sender].under_way.clear()
             self._carry(connection, other.node.address, Closed(connection=name, reason="closed by the peer"))
+
+    def _reset(self, sender: Address, effect: Reset) -> None:
+        connection = self._connections.get(effect.connection)
+        if connection is not None and connection.open:
+            other = connection.other(sender)
+            if connection.way in self._barred or self._cut(sender, other.node.address):
+                other.under_way.clear()  # the sender's kernel has it, and lets it go
+        self._hang_up(sender, HangUp(connection=effect.connection))
 
     def _carry(self, connection: _Connection, to: Address, event: Event) -> None:
         self._carry_to(connection, connection.ends[to], connection.other(to), event)

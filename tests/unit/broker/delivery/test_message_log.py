@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tocsin.broker.delivery import message_log as module
 from tocsin.broker.delivery.message_log import MessageLog
 from tocsin.errors import FormatNewer, OutcomeUnknown, StoreFull, StoreUnavailable, TocsinError
 from tocsin.model.publication import Publication, decode_publication, encode_publication
@@ -386,4 +387,44 @@ async def test_a_record_of_a_newer_format_is_not_passed_over(said: bool) -> None
         async with asyncio.timeout(DEADLINE_S):
             await bench.follow()
     assert not bench.dispatched and bench.message_log.tail < len(records)
+    await store.close()
+
+
+# ── all that the log has ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("marks", [0, 5])
+async def test_all_is_dispatched_when_no_message_is_left_up_to_the_end(
+    monkeypatch: pytest.MonkeyPatch, marks: int
+) -> None:
+    """Behind the newest message there may be marks, which are never dispatched."""
+    monkeypatch.setattr(module, "LOOK_AGAIN_S", 0.001)
+    store = MemoryStore(MemoryServer(Jumping(0)))
+    log = await store.log(messages_log("net", None, None))
+    bench, level, tries = Bench(Troubled(log, Jumping(0))), list[int](), list[int]()
+    await bench.message_log.open()
+    payload = encode_publication(Publication("a", b"x", 1, "me"))
+    await log.append([Record(subject_of("a", "net"), payload, f"id-{number}") for number in range(3)])
+
+    async def end() -> int:
+        tries.append(1)
+        if len(tries) == 1:
+            raise StoreUnavailable("last", "away")
+        return await log.last(fresh=True) + marks
+
+    monkeypatch.setattr(bench.message_log, "end", end)
+    finding = asyncio.create_task(bench.message_log.find_ends())
+    bench.message_log.when_all_dispatched(lambda: level.append(bench.message_log.tail))
+    await bench.until(lambda: len(tries) > 1)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert level == [], "three messages are unread"
+    following = asyncio.create_task(bench.follow())
+    await bench.until(lambda: level)
+    assert level == [3] and len(bench.dispatched) == 3
+    bench.message_log.when_all_dispatched(lambda: level.append(0))
+    await bench.until(lambda: level == [3, 0])
+    for task in (finding, following):
+        task.cancel()
+    await asyncio.gather(finding, following, return_exceptions=True)
     await store.close()

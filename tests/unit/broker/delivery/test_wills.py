@@ -56,6 +56,18 @@ async def test_a_will_is_published_when_its_time_has_come() -> None:
     assert told.published[0].record_id == WILL.record_id
 
 
+async def test_no_will_of_a_broker_that_is_over_is_published() -> None:
+    """A standby that takes a place is another broker from then on, in the same process."""
+    told, later = Told(), Told()
+    told.wills.delay("c", WILL, 0)
+    told.wills.close()
+    later.wills.delay("c", WILL, 0)
+    async with asyncio.timeout(10):
+        while not later.published:
+            await asyncio.sleep(0)
+    assert told.published == []
+
+
 async def test_a_second_will_of_a_client_does_not_swallow_the_first() -> None:
     told = Told()
     told.wills.delay("c", WILL, 1_000)

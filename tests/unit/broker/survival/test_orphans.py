@@ -14,10 +14,12 @@ from tocsin.core.delivery.stored_session import (
     encode_session,
     session_key,
 )
+from tocsin.core.survival.orphans import GRACE_US
 from tocsin.errors import StoreUnavailable
 from tocsin.ports import Cell, TableSpec
 from tocsin.store.memory import MemoryServer, MemoryStore
 
+GRACE_S = GRACE_US / 1_000_000
 SERVED = StoredSession("me", uid="u", expiry_s=60, epoch=3, broker="north-1")
 
 
@@ -38,7 +40,9 @@ class Place:
         self.orphans = self._orphans()
 
     def _orphans(self, *, borrowed: bool = False) -> Orphans:
-        return Orphans(self.table, "north-1", here=self.connected.__contains__, borrowed=borrowed)
+        orphans = Orphans(self.table, "north-1", here=self.connected.__contains__, borrowed=borrowed)
+        orphans.count(True)
+        return orphans
 
     def borrow(self) -> None:
         """The process has another broker's name."""
@@ -47,10 +51,9 @@ class Place:
     async def look(self) -> None:
         await self.orphans.look(lambda session: self.over.append(session.uid))
 
-    async def write(self, session: StoredSession) -> Cell:
+    async def write(self, session: StoredSession) -> None:
         key, value = session_key(session.client), encode_session(session)
-        revision = await self.table.put(key, value, ttl_s=session.expiry_s + SERVED_S)
-        return Cell(key, value, revision)
+        await self.table.put(key, value, ttl_s=session.expiry_s + SERVED_S)
 
     async def stored(self) -> StoredSession | None:
         cell = await self.table.get(session_key("me"))
@@ -60,26 +63,41 @@ class Place:
 @pytest.fixture
 async def place(monkeypatch: pytest.MonkeyPatch) -> Place:
     place = Place()
-    monkeypatch.setattr(module, "_now_s", lambda: place.now_s)
+    monkeypatch.setattr(module, "now_us", place.now_us)
     await place.open()
     return place
 
 
 async def test_an_earlier_incarnations_session_is_released_and_then_expires(place: Place) -> None:
-    place.orphans.saw(await place.write(SERVED), SERVED)
+    await place.write(SERVED)
+    place.orphans.saw(SERVED)
     await place.look()
     assert await place.stored() == SERVED, "its client may come back"
-    place.now_s += module.GRACE_S
+    place.now_s += GRACE_S
     await place.look()
     assert await place.stored() == msgspec.structs.replace(SERVED, broker="")
     place.now_s += 61
     assert await place.stored() is None
 
 
+async def test_a_session_may_be_a_standbys_until_a_leader_counts_on_this_process(place: Place) -> None:
+    place.orphans.count(False)
+    await place.write(SERVED)
+    place.orphans.saw(SERVED)
+    place.now_s += 2 * GRACE_S
+    await place.look()
+    assert await place.stored() == SERVED
+    place.orphans.count(True)
+    place.now_s += GRACE_S
+    await place.look()
+    assert await place.stored() == msgspec.structs.replace(SERVED, broker="")
+
+
 async def test_a_client_that_is_back_keeps_its_session(place: Place) -> None:
-    place.orphans.saw(await place.write(SERVED), SERVED)
+    await place.write(SERVED)
+    place.orphans.saw(SERVED)
     place.connected.add("me")
-    place.now_s += module.GRACE_S
+    place.now_s += GRACE_S
     await place.look()
     assert await place.stored() == SERVED
 
@@ -90,23 +108,26 @@ async def test_a_client_that_is_back_keeps_its_session(place: Place) -> None:
 async def test_a_session_that_somebody_has_had_since_is_left_alone(
     place: Place, changed: dict[str, object]
 ) -> None:
-    place.orphans.saw(await place.write(SERVED), SERVED)
+    await place.write(SERVED)
+    place.orphans.saw(SERVED)
     taken = msgspec.structs.replace(SERVED, **changed)
     await place.write(taken)
-    place.now_s += module.GRACE_S
+    place.now_s += GRACE_S
     await place.look()
     assert await place.stored() == taken
 
 
 async def test_others_sessions_and_those_of_a_borrowed_name_are_not_released(place: Place) -> None:
     elsewhere = msgspec.structs.replace(SERVED, broker="south-1")
-    place.orphans.saw(await place.write(elsewhere), elsewhere)
-    place.now_s += module.GRACE_S
+    await place.write(elsewhere)
+    place.orphans.saw(elsewhere)
+    place.now_s += GRACE_S
     await place.look()
     assert await place.stored() == elsewhere
     place.borrow()
-    place.orphans.saw(await place.write(SERVED), SERVED)
-    place.now_s += module.GRACE_S
+    await place.write(SERVED)
+    place.orphans.saw(SERVED)
+    place.now_s += GRACE_S
     await place.look()
     assert await place.stored() == SERVED
 

@@ -137,6 +137,23 @@ async def test_a_known_client_keeps_its_subscriptions_and_changes(broker: Broker
     assert answer.session_present
 
 
+async def test_what_an_earlier_connection_stores_late_undoes_no_change(broker: Broker) -> None:
+    peer, _ = await broker.come()
+    await subscribe(peer, "old")
+    await broker.cut()
+    await subscribe(peer, "unwanted")
+    await leave(broker, peer)
+    assert broker.door.parts.endings.ending("c"), "the store does not answer"
+    peer, _ = await broker.come()
+    peer.send(UnsubscribePacket(2, ["unwanted"]))
+    await peer.receive(UnsubAckPacket)
+    await leave(broker, peer)
+    assert broker.door.parts.endings.ending("c"), "of its first connection"
+    await broker.heal()
+    assert not broker.door.parts.endings.ending("c")
+    assert set((await broker.cell()).subscriptions) == {"old"}
+
+
 async def test_changes_are_kept_if_a_leader_is_heard_before_the_store_answers(broker: Broker) -> None:
     peer, _ = await broker.come()
     await subscribe(peer, "unwanted")

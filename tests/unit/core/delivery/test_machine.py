@@ -52,7 +52,7 @@ from tocsin.core.delivery.signals import (
     Usurped,
     Writable,
 )
-from tocsin.core.delivery.stored_session import SERVED_S, decode_session, session_key
+from tocsin.core.delivery.stored_session import SERVED_S, decode_session, encode_session, session_key
 from tocsin.core.delivery.window import WAIT, Progress, packet_id
 from tocsin.core.forwarding.table import Subscription
 from tocsin.core.machine import (
@@ -67,6 +67,9 @@ from tocsin.core.machine import (
 )
 from tocsin.errors import Conflict, StoreUnavailable
 from tocsin.ports import Cell
+
+RELEASED = Cell("k", encode_session(msgspec.structs.replace(SESSION, broker="")), 8)
+THEIRS = Cell("k", encode_session(msgspec.structs.replace(SESSION, epoch=2, broker="there")), 8)
 
 # ── clients without a stored session ────────────────────────────────────────────────────────────────────────
 
@@ -294,11 +297,20 @@ def test_a_cell_that_is_anothers_ends_everything() -> None:
     assert some.tell(Ended(expiry_s=60)) == [Gone()]
 
 
-def test_a_sure_conflict_needs_no_check() -> None:
+def test_a_client_is_lost_if_another_broker_has_its_cell() -> None:
     some = Attended()
     some.tell(AwaitSave(ticket=1))
-    assert some.failed(CONFLICT) == [Usurped()]
+    assert one(some.failed(CONFLICT), GetKey).fresh
+    assert some.tell(Stored(request=CHECK, value=THEIRS)) == [Usurped()]
     assert some.machine.state == "lost"
+
+
+def test_a_client_is_not_lost_if_its_session_was_only_released() -> None:
+    some = Attended()
+    some.tell(AwaitSave(ticket=1))
+    some.failed(CONFLICT)
+    assert one(some.tell(Stored(request=CHECK, value=RELEASED)), PutKey).revision == 8
+    assert of(some.stored(9), Durable) == [Durable(tickets=(1,))]
 
 
 def test_answers_to_nothing_change_nothing() -> None:
@@ -343,7 +355,8 @@ def test_a_session_that_is_not_to_be_kept_is_removed() -> None:
 def test_a_removal_that_conflicts_is_somebody_elses_affair() -> None:
     some = Attended()
     some.tell(Ended(expiry_s=0))
-    assert some.failed(CONFLICT, FORGET) == [Gone()]
+    some.failed(CONFLICT, FORGET)
+    assert some.tell(Stored(request=CHECK, value=THEIRS)) == [Gone()]
 
 
 def test_the_last_write_follows_the_current_one_and_promises_nothing_before() -> None:
@@ -386,10 +399,11 @@ def test_what_cannot_be_stored_is_left_as_it_was_after_some_tries(error: StoreUn
     assert some.failed(error, asked) == [Gone(unstored=True)]
 
 
-def test_a_client_that_another_broker_has_is_gone_at_once() -> None:
+def test_a_client_that_another_broker_has_leaves_nothing() -> None:
     some = Attended()
     some.tell(Ended(expiry_s=60))
-    assert some.failed(CONFLICT) == [Gone()]
+    some.failed(CONFLICT)
+    assert some.tell(Stored(request=CHECK, value=THEIRS)) == [Gone()]
 
 
 def test_whatever_comes_after_the_end_changes_nothing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tocsin.core.delivery.session_cell import (
@@ -22,6 +23,8 @@ HEARD_US = 101 + OLD_BYTES_US  # of a client whose cell was missed at 100
 BEFORE = StoredSession("me", uid="u", expiry_s=FOREVER_S)
 AFTER = StoredSession("me", uid="u", expiry_s=60, broker="here")
 OURS = encode_session(AFTER)
+RELEASED = encode_session(msgspec.structs.replace(AFTER, broker=""))
+THEIRS = encode_session(msgspec.structs.replace(AFTER, epoch=2, broker="there"))
 UNKNOWN = OutcomeUnknown("put", 5.0)
 CONFLICT = Conflict("put", 7, 8)
 
@@ -176,16 +179,54 @@ def test_a_cell_that_is_written_anew_twice_is_there_once() -> None:
 def test_a_cell_that_somebody_else_makes_meanwhile_is_theirs() -> None:
     custody = missing()
     custody.again(HEARD_US)
-    assert custody.failed(failed(Conflict("put", 0, 9)), 102) == ("lost", [])
+    assert custody.failed(failed(Conflict("put", 0, 9)), 102)[0] == "under way"
+    assert custody.stored(Stored(request=CHECK, value=Cell("k", THEIRS, 9)), 103) == ("lost", [])
 
 
-def test_a_conflict_is_final_unless_it_may_be_with_oneself() -> None:
-    assert writing().failed(failed(CONFLICT), 0) == ("lost", [])
+@pytest.mark.parametrize("unsure", [False, True])
+def test_after_a_conflict_the_cell_says_whose_it_is(unsure: bool) -> None:
     custody = writing()
-    custody.failed(failed(UNKNOWN), 0)
+    if unsure:
+        custody.failed(failed(UNKNOWN), 0)
     outcome, (look,) = custody.failed(failed(CONFLICT), 0)
     assert outcome == "under way"
-    assert isinstance(look, GetKey)
+    assert isinstance(look, GetKey) and look.fresh
+    assert custody.stored(Stored(request=CHECK, value=Cell("k", THEIRS, 8)), 0) == ("lost", [])
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_session_that_was_released_under_a_live_connection_is_taken_back(last: bool) -> None:
+    """Another process of this broker's name held the connection's session for one of its own past."""
+    session = msgspec.structs.replace(AFTER, broker="", expiry_s=5) if last else AFTER
+    custody = SessionCell(BEFORE, 7)
+    custody.write(session)
+    custody.failed(failed(CONFLICT), 0)
+    outcome, (put,) = custody.stored(Stored(request=CHECK, value=Cell("k", RELEASED, 8)), 0)
+    assert (outcome, type(put)) == ("under way", PutKey)
+    assert isinstance(put, PutKey)
+    assert (put.value, put.revision) == (encode_session(session), 8)
+    assert custody.stored(Stored(request=SAVE, value=9), 0) == ("written", [])
+    assert custody.session == session
+
+
+def test_a_session_that_was_released_meanwhile_is_forgotten_all_the_same() -> None:
+    custody = SessionCell(BEFORE, 7)
+    custody.forget()
+    custody.failed(failed(CONFLICT, FORGET), 0)
+    outcome, (delete,) = custody.stored(Stored(request=CHECK, value=Cell("k", RELEASED, 8)), 0)
+    assert outcome == "under way"
+    assert isinstance(delete, DeleteKey) and delete.revision == 8
+    assert custody.stored(Stored(request=FORGET), 0) == ("forgotten", [])
+
+
+@pytest.mark.parametrize(
+    "changed", [{"epoch": 2}, {"uid": "v"}, {"broker": "there"}, {"epoch": 2, "broker": "there"}], ids=str
+)
+def test_a_session_that_somebody_has_had_since_is_lost(changed: dict[str, object]) -> None:
+    custody = writing()
+    custody.failed(failed(CONFLICT), 0)
+    theirs = encode_session(msgspec.structs.replace(AFTER, **{"broker": "", **changed}))
+    assert custody.stored(Stored(request=CHECK, value=Cell("k", theirs, 8)), 0) == ("lost", [])
 
 
 def test_a_write_stays_unsure_until_it_is_seen_in_the_cell() -> None:
@@ -196,7 +237,8 @@ def test_a_write_stays_unsure_until_it_is_seen_in_the_cell() -> None:
     assert custody.failed(failed(CONFLICT), 0)[0] == "under way"
     custody.stored(Stored(request=CHECK, value=Cell("k", OURS, 8)), 0)
     custody.write(BEFORE)
-    assert custody.failed(failed(CONFLICT), 0)[0] == "lost"
+    custody.failed(failed(CONFLICT), 0)
+    assert custody.stored(Stored(request=CHECK, value=Cell("k", THEIRS, 9)), 0)[0] == "lost"
 
 
 def test_forgetting_is_done_when_the_cell_is_gone_or_anothers() -> None:
@@ -207,7 +249,11 @@ def test_forgetting_is_done_when_the_cell_is_gone_or_anothers() -> None:
     assert custody.busy
     assert custody.failed(failed(UNKNOWN, FORGET), 0)[0] == "failed"
     assert custody.again(0) == [delete]
-    assert custody.failed(failed(CONFLICT, FORGET), 0) == ("forgotten", [])
+    assert custody.failed(failed(CONFLICT, FORGET), 0)[0] == "under way"
+    assert custody.stored(Stored(request=CHECK, value=Cell("k", THEIRS, 8)), 0) == ("forgotten", [])
+    vanished = SessionCell(BEFORE, 7)
+    vanished.forget()
+    assert vanished.failed(failed(Conflict("delete", 7, 0), FORGET), 0) == ("forgotten", [])
     quicker = SessionCell(BEFORE, 7)
     quicker.forget()
     assert quicker.stored(Stored(request=FORGET), 0) == ("forgotten", [])

@@ -19,8 +19,10 @@ from tocsin.core.survival.provisional import (
     TRIES,
     AskAnew,
     AskedAnew,
+    AwaitEnd,
     ClientCame,
     ClientWent,
+    ConnectionsOver,
     HurryClients,
     LeaderHeard,
     LeaderLost,
@@ -206,9 +208,11 @@ class Service:
         return [each for each in self.timers if each != ProvisionalTimer.LOOK]
 
     def answer(self, effects: list[Effect]) -> list[Effect]:
-        """Clients that are to come anew are asked, and stay."""
+        """Clients that are to come anew are asked, and stay. Nothing of earlier connections is left."""
         asked = [AskedAnew(client=each.client) for each in effects if isinstance(each, AskAnew)]
-        return [*effects, *self.tell(*asked)]
+        effects = [*effects, *self.tell(*asked)]
+        over = [ConnectionsOver(client=each.client) for each in effects if isinstance(each, AwaitEnd)]
+        return [*effects, *self.tell(*over)]
 
     def settled(self, client: str, outcome: Outcome = "written") -> list[Effect]:
         return self.tell(SessionSettled(client=client, outcome=outcome))
@@ -244,7 +248,8 @@ def test_a_connected_client_reconnects_before_its_record_is_settled() -> None:
         effects = service.heal()
         assert of(effects, AskAnew) == [AskAnew(client="c")] and not of(effects, SettleSession)
         left = service.leave(record)
-        assert service.tell(AskedAnew(client="c")) == [SettleSession(record=left, here=True)]
+        assert service.tell(AskedAnew(client="c")) == [AwaitEnd(client="c")]
+        assert service.tell(ConnectionsOver(client="c")) == [SettleSession(record=left, here=True)]
         assert service.machine.settles("c") and not service.machine.here
         assert of(service.settled("c"), SettlingOver) and not service.machine.busy
 
@@ -253,10 +258,21 @@ def test_records_are_settled_a_few_at_a_time_and_may_change() -> None:
     service = Service()
     service.cut()
     records = [service.serve(f"c{number}", here=number == AT_ONCE) for number in range(AT_ONCE + 1)]
-    assert len(of(service.heal(), SettleSession)) == AT_ONCE
+    assert len(of(service.heal(), AwaitEnd)) == AT_ONCE
     left = service.leave(records[-1])
-    effects = service.settled("c0")
-    assert of(effects, SettleSession) == [SettleSession(record=left, here=False)]
+    assert of(service.settled("c0"), AwaitEnd) == [AwaitEnd(client=f"c{AT_ONCE}")]
+    (settles,) = service.tell(ConnectionsOver(client=f"c{AT_ONCE}"))
+    assert settles == SettleSession(record=left, here=False)
+
+
+def test_a_record_waits_for_what_earlier_connections_still_store() -> None:
+    service = Service()
+    service.cut()
+    record = service.serve("c")
+    effects = service.heal()
+    assert of(effects, AwaitEnd) == [AwaitEnd(client="c")] and not of(effects, SettleSession)
+    assert service.machine.settles("c"), "whoever comes waits, too"
+    assert service.tell(ConnectionsOver(client="c")) == [SettleSession(record=record, here=False)]
 
 
 def test_a_record_that_the_store_refuses_waits_for_its_next_return() -> None:

@@ -7,7 +7,7 @@ ask for everything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence, Set
 from typing import Final
 
 import msgspec
@@ -15,11 +15,12 @@ import msgspec
 from tocsin.core.coordination.names import StoreNames
 from tocsin.core.coordination.state.state import Outcome, State
 from tocsin.ports import BATCH_MAX, Record
-from tocsin.wire.commands import Logged, encode_batch
+from tocsin.wire.commands import ClientBack, Logged, Said, Streams, encode_batch
 from tocsin.wire.notices import Item, encode_item, encode_notice
 
 NOTICE_MAX_BYTES: Final = 256 << 10  # bytes of items in one notice, before the item that exceeds it
 APPEND_MAX_BYTES: Final = 4 << 20  # half of what the store takes at once
+NOTHING: Final[Set[str]] = frozenset()
 
 
 class Heard(msgspec.Struct, frozen=True):
@@ -29,6 +30,7 @@ class Heard(msgspec.Struct, frozen=True):
     applied: int
     needs: dict[str, int]
     clear: bool  # the notice itself says that they are clear
+    about: Set[str]  # the clients that publish, and the topics
 
 
 class Draft(msgspec.Struct, frozen=True):
@@ -52,10 +54,10 @@ class Drafter:
         at_us: int,
         commands: Sequence[tuple[Logged, msgspec.Raw]],
         previous: int,
-        waits: Callable[[str], bool],
+        waits: Callable[[str, Collection[str]], bool],
     ) -> Draft:
         """Apply the commands to the state, and write down what that means. ``waits``: whether an earlier command of a
-        broker is not clear yet."""
+        broker, or about the same, is not clear yet."""
         outcome = state.apply(at_us, [command for command, _ in commands])
         speakers = [broker for broker in outcome.concerned if broker in state.members]
         runs = self._runs(outcome, speakers)
@@ -64,11 +66,16 @@ class Drafter:
             numbers[broker] = state.members[broker].noticed = state.members[broker].noticed + len(parts)
         heard: dict[str, Heard] = {}
         clear: dict[str, int] = {}
+        about, sharing = _about(commands)
         for broker in speakers:
             member = state.members[broker]
-            needs = {each: numbers[each] for each in sorted(outcome.concerned[broker]) if each in numbers}
+            concerned = set(outcome.concerned[broker])
+            for other in sharing.get(broker, ()):
+                concerned |= outcome.concerned.get(other, set())
+            needs = {each: numbers[each] for each in sorted(concerned - {broker}) if each in numbers}
+            clear_now = not needs and not waits(broker, about.get(broker, NOTHING))
             heard[broker] = Heard(
-                member.incarnation, member.applied, needs, clear=not needs and not waits(broker)
+                member.incarnation, member.applied, needs, clear_now, about.get(broker, NOTHING)
             )
             if heard[broker].clear:
                 clear[broker] = member.applied
@@ -138,6 +145,33 @@ class Drafter:
             )
             for part, items in enumerate(parts)
         ]
+
+
+def _about(
+    commands: Sequence[tuple[Logged, msgspec.Raw]],
+) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
+    """The clients that publish, and the topics, of which each broker says something; and the brokers that say something
+    of the same as each."""
+    about: dict[str, set[str]] = {}
+    speakers: dict[str, set[str]] = {}  # by what they speak of
+    for said, _ in commands:
+        if not isinstance(said, Said):
+            continue
+        for each in said.commands:
+            found = (
+                [f"client {each.client}"] if isinstance(each, Streams | ClientBack) and each.client else []
+            )
+            if isinstance(each, Streams):
+                found += [f"topic {topic}" for topic, _ in each.changes]
+            about.setdefault(said.broker, set()).update(found)
+            for what in found:
+                speakers.setdefault(what, set()).add(said.broker)
+    sharing: dict[str, set[str]] = {}
+    for brokers in speakers.values():
+        if len(brokers) > 1:
+            for broker in brokers:
+                sharing.setdefault(broker, set()).update(brokers)
+    return about, sharing
 
 
 def _encoded(item: Item, encoded: dict[int, msgspec.Raw]) -> msgspec.Raw:

@@ -336,7 +336,9 @@ class Leader:
         effects: list[Effect] = []
         for broker, heard in draft.heard.items():
             if not heard.clear:
-                clear = self._clearance.add(broker, heard.incarnation, heard.applied, heard.needs, now_us)
+                clear = self._clearance.add(
+                    broker, heard.incarnation, heard.applied, heard.needs, now_us, heard.about
+                )
                 effects += self._tell_clear(clear)
         return effects
 

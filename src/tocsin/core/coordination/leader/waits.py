@@ -5,6 +5,10 @@ stream were sent before these brokers know, the first would be lost. So each bro
 applied, and when all that a command concerns have, the broker that said the command is told that the way is
 **clear**.
 
+A client may move in the meantime, or another may publish on the same topic: then another broker says something of a
+stream that the state has already, and that nobody has to be told of once more. It is not clear before the first is. So
+a wait knows what it is **about**, and what is said of the same inherits whatever is still missing.
+
 This is a courtesy and no promise: a broker goes on by itself after a while, and a new leader knows nothing of what
 its predecessor waited for. Waits are kept for FORGET_US at most.
 """
@@ -12,7 +16,7 @@ its predecessor waited for. Waits are kept for FORGET_US at most.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 FORGET_US: Final = 6_000_000  # longer than any broker waits
@@ -27,14 +31,23 @@ class Clear(NamedTuple):
 
 
 class _Wait:
-    __slots__ = ("incarnation", "missing", "number", "since_us", "speaker")
+    __slots__ = ("about", "incarnation", "missing", "number", "since_us", "speaker")
 
-    def __init__(self, speaker: str, incarnation: int, number: int, missing: int, since_us: int) -> None:
+    def __init__(
+        self,
+        speaker: str,
+        incarnation: int,
+        number: int,
+        missing: dict[str, int],
+        since_us: int,
+        about: Collection[str],
+    ) -> None:
         self.speaker = speaker
         self.incarnation = incarnation
         self.number = number  # the last command that it is about
-        self.missing = missing  # brokers that have not seen what they have to
+        self.missing = missing  # brokers that have not seen what they have to, and the notices
         self.since_us = since_us
+        self.about = about
 
 
 class ClearanceWaits:
@@ -45,12 +58,22 @@ class ClearanceWaits:
         self._seen: dict[str, int] = {}  # broker → the last notice that it has applied
         # Broker → what waits for it to have seen which notice, in order.
         self._awaited: dict[str, deque[tuple[int, _Wait]]] = {}
+        # What waits are about → the last of them: it has inherited what those before it miss.
+        self._about: dict[str, _Wait] = {}
+        self._recent: deque[_Wait] = deque()  # the waits that are about something, oldest first
 
-    def waits(self, speaker: str) -> bool:
-        return speaker in self._waits
+    def waits(self, speaker: str, about: Collection[str] = ()) -> bool:
+        """Whether an earlier command of this broker, or one about the same, is not clear."""
+        return speaker in self._waits or any(each in self._about for each in about)
 
     def add(
-        self, speaker: str, incarnation: int, number: int, needs: Mapping[str, int], now_us: int
+        self,
+        speaker: str,
+        incarnation: int,
+        number: int,
+        needs: Mapping[str, int],
+        now_us: int,
+        about: Collection[str] = (),
     ) -> list[Clear]:
         """Commands up to ``number`` are clear once each of these brokers has seen its notice; return the brokers that
         are clear now.
@@ -58,10 +81,18 @@ class ClearanceWaits:
         A broker may have seen it before the leader hears that its append is done.
         """
         missing = {each: notice for each, notice in needs.items() if self._seen.get(each, 0) < notice}
-        wait = _Wait(speaker, incarnation, number, len(missing), now_us)
+        for each in about:
+            if (before := self._about.get(each)) is not None:
+                for broker, notice in before.missing.items():
+                    missing[broker] = max(notice, missing.get(broker, 0))
+        missing.pop(speaker, None)  # it is told in order, and goes on when it has been
+        wait = _Wait(speaker, incarnation, number, missing, now_us, about)
         self._waits.setdefault(speaker, deque()).append(wait)
         for broker, notice in missing.items():
-            self._awaited.setdefault(broker, deque()).append((notice, wait))
+            _insert(self._awaited.setdefault(broker, deque()), notice, wait)
+        if missing and about:
+            self._about.update(dict.fromkeys(about, wait))
+            self._recent.append(wait)
         return self._advance(speaker)
 
     def saw(self, broker: str, notice: int) -> list[Clear]:
@@ -71,8 +102,9 @@ class ClearanceWaits:
         clear: list[Clear] = []
         while awaited and awaited[0][0] <= notice:
             _, wait = awaited.popleft()
-            wait.missing -= 1
+            wait.missing.pop(broker, None)
             if not wait.missing:
+                self._settle(wait)
                 clear += self._advance(wait.speaker)
         if not awaited:
             self._awaited.pop(broker, None)
@@ -99,6 +131,15 @@ class ClearanceWaits:
             if not awaited:
                 del self._awaited[broker]
 
+        while self._recent and now_us - self._recent[0].since_us > FORGET_US:
+            self._settle(self._recent.popleft())
+
+    def _settle(self, wait: _Wait) -> None:
+        """Nobody inherits anything of this wait any more."""
+        for each in wait.about:
+            if self._about.get(each) is wait:
+                del self._about[each]
+
     def _advance(self, speaker: str) -> list[Clear]:
         waits = self._waits.get(speaker)
         clear: list[Clear] = []
@@ -108,3 +149,11 @@ class ClearanceWaits:
         if waits is not None and not waits:
             del self._waits[speaker]
         return clear
+
+
+def _insert(awaited: deque[tuple[int, _Wait]], notice: int, wait: _Wait) -> None:
+    """Behind all that wait for the same notice or an earlier one: mostly at the end."""
+    place = len(awaited)
+    while place and awaited[place - 1][0] > notice:
+        place -= 1
+    awaited.insert(place, (notice, wait))

@@ -3,7 +3,7 @@
 Numbers and epochs only grow. A notice may come in several parts, and counts when the last is there. If one is
 missing, nothing counts until a notice comes that is fresh, for that tells everything. A notice that tells of a
 stream's end waits until the message log was delivered as far as that end, and those behind it wait with it: all of
-them in order.
+them in order. If that takes too long it counts before: then messages are **unread** that come before what was told.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class Inbox:
         self._held: deque[Complete] = deque()
         self._dispatched = 0  # position of the message log that was delivered here
         self._hurried = 0  # number of the notice that waits for it no longer
+        self._unread = 0  # position that comes before a notice that has counted
 
     def begin(self) -> None:
         """A new incarnation: numbers begin again."""
@@ -81,7 +82,15 @@ class Inbox:
             return None
         first = self._held[0]
         waits = first.after > self._dispatched and first.number != self._hurried
-        return first.after if waits and len(self._held) <= HELD_MAX else self._held.popleft()
+        if waits and len(self._held) <= HELD_MAX:
+            return first.after
+        self._unread = max(self._unread, first.after)
+        return self._held.popleft()
+
+    @property
+    def unread(self) -> int:
+        """The position up to which the message log is still to be delivered that comes before what counts; 0: none."""
+        return self._unread if self._unread > self._dispatched else 0
 
     def give_up(self) -> None:
         """The message log does not come: the next notice does not wait for it."""

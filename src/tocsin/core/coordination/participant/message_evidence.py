@@ -4,6 +4,9 @@ A leader that has given a broker up lets publishers of new streams go on without
 read their messages before it hears that the streams joined. Each message of the log says what was said of its stream,
 so that the broker can tell by itself: what satisfies a query, and is not among its streams, has joined.
 
+A stream may also have left while the broker was away, and have messages in the log that the broker has not read yet.
+When it is told the streams as they are now, it learns of that one from its messages.
+
 ``find`` names those queries. A stream is judged once for as long as the same is said of it, and the answers stay as
 they are (``forget``): a message more of a stream costs one comparison, however many queries there are.
 
@@ -46,6 +49,14 @@ class MessageEvidence:
             query
             for query, streams in sets.items()
             if topic not in streams and self._query(query, texts[query]).matches(metadata)
+        ]
+
+    def refuted(self, metadata: Metadata, learned: Collection[str], texts: Mapping[str, str]) -> list[str]:
+        """Those of the queries for which a stream was learned that it does not satisfy (any more)."""
+        return [
+            query
+            for query in learned
+            if query in texts and not self._query(query, texts[query]).matches(metadata)
         ]
 
     def _query(self, query: str, text: str) -> Query:

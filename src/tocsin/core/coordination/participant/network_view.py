@@ -209,6 +209,10 @@ class NetworkView:
         """A stream of a query that no notice has told of yet."""
         return self._take(Joined(query, topic, dict(metadata)))
 
+    def unlearn(self, query: str, topic: str, metadata: Metadata) -> list[Effect]:
+        """A stream that was learned does not satisfy the query any more."""
+        return self._take(Left(query, topic, dict(metadata), 0))
+
     def _replace(self, query: str, streams: dict[str, Metadata]) -> list[Effect]:
         before = self.sets.get(query)
         self.sets[query] = streams

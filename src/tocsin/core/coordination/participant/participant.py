@@ -5,8 +5,8 @@
 Transitions of ``Participant``:
 
     new  Started → joining
-    *    InterestsChanged, QueriesChanged, ClientsChanged, MessageRead, Loaded, GuestCame, GuestWent, LinksSeen,
-         LinksEnded, Received, Stored, StoreFailed
+    *    InterestsChanged, QueriesChanged, ClientsChanged, AllDispatched, MessageRead, Loaded, GuestCame, GuestWent,
+         LinksSeen, LinksEnded, Received, Stored, StoreFailed
          Dispatched, TimerFired, Followed → member
          Leaving → left
 
@@ -21,7 +21,13 @@ The answers to queries are **in doubt** while a leader may have given this broke
 anew until it was told everything: others may have gone on without it. So they are from the first notice to a newer
 process of the same name, a standby in this broker's place or the broker whose place this standby has: nobody waits for
 this process any more, and its next beat may be far. Then streams are also learned from messages
-(``message_evidence``). A broker that has learned some has itself told everything when a leader answers.
+(``message_evidence``). A broker that has learned some has itself told everything when a leader answers; until then
+their messages say whether they still satisfy the queries.
+
+They are also in doubt while the broker **lags**: streams left, as it was told, and it has not read all of their
+messages yet. A set that was told anew does not say where in the message log a stream left. So the broker lags until it
+has delivered all that the log has then (``AwaitAll``). A stream that leaves alone says so: the broker lags if the
+notice does not wait for that (``inbox``).
 """
 
 from __future__ import annotations
@@ -38,6 +44,8 @@ from tocsin.core.coordination.participant.message_evidence import MessageEvidenc
 from tocsin.core.coordination.participant.network_view import NetworkView
 from tocsin.core.coordination.participant.pending_clears import CLEAR_US, PendingClears
 from tocsin.core.coordination.participant.signals import (
+    AllDispatched,
+    AwaitAll,
     AwaitDispatch,
     ClearTo,
     ClientsChanged,
@@ -55,6 +63,7 @@ from tocsin.core.coordination.participant.signals import (
     ParticipantTimer,
     QueriesChanged,
     Settled,
+    StreamLeft,
 )
 from tocsin.core.coordination.participant.submission import Submission
 from tocsin.core.machine import (
@@ -137,7 +146,10 @@ class Participant(TableMachine):
         self._applied = 0  # number of the last notice that was applied
         self._evidence = MessageEvidence()
         self._replaced = False  # a notice has named a newer incarnation under our name
-        self._learned = False  # streams that no notice has told of may be among those of queries
+        # Topic → queries among whose streams it is though no notice has told of it; since everything was told.
+        self._learned: dict[str, list[str]] = {}
+        self._awaits = 0  # of ``AwaitAll``: numbers
+        self._lags = False  # … the last is not answered
         self._behind_us: int | None = None  # since when the leader knows of more notices than we
         self._clearing = PendingClears()
         self._clear_to = 0  # number of the last of our commands that a leader has said to be clear …
@@ -178,9 +190,14 @@ class Participant(TableMachine):
 
     def in_doubt(self, now_us: int) -> bool:
         """Whether the answers to queries may be stale, so that ``MessageRead`` has to be told."""
+        return bool(self._learned) or self._may_lack(now_us)
+
+    def _may_lack(self, now_us: int) -> bool:
+        """Whether streams may be missing in the answers to queries."""
         joins_anew = bool(self._asked) or not self._applied
         given_up = self._replaced or self._heartbeat.is_doubtful(now_us)
-        return bool(self.picture.sets) and (joins_anew or given_up)
+        lags = self._lags or bool(self._inbox.unread)
+        return bool(self.picture.sets) and (joins_anew or given_up or lags)
 
     def streams(self, query: str) -> Mapping[str, Metadata] | None:
         """The streams of a query, None before it was answered."""
@@ -350,7 +367,7 @@ class Participant(TableMachine):
 
     def _confirm(self, now_us: int) -> list[Effect]:
         """Ask about streams that were learned from messages; again with every answer, until everything comes."""
-        asks = self._learned and not self.in_doubt(now_us) and not self._inbox.gap
+        asks = bool(self._learned) and not self._may_lack(now_us) and not self._inbox.gap
         return self._ask_everything() if asks else []
 
     def _ask_everything(self) -> list[Effect]:
@@ -395,27 +412,45 @@ class Participant(TableMachine):
                 break
             self._applied = notice.number
             self._evidence.forget()
-            self._learned = self._learned and not notice.fresh
+            if notice.fresh:
+                self._learned.clear()
             self._effective = max(self._effective, notice.applied)
             self.state = ParticipantState.MEMBER
-            effects += stamp(self.picture.apply(notice.items, self.queries, fresh=notice.fresh), notice.cause)
+            changes = self.picture.apply(notice.items, self.queries, fresh=notice.fresh)
+            effects += stamp([*changes, *self._lag(changes, fresh=notice.fresh)], notice.cause)
             if notice.ask:
                 seen = Seen(self._info.id, self.incarnation, notice.number)
                 effects += stamp([self._to_leader(seen)], notice.cause)
         return [*effects, *self._clear_known()]
+
+    def _lag(self, changes: list[Effect], *, fresh: bool) -> list[Effect]:
+        """Streams left whose messages may not be read yet: have it said when they are."""
+        if not any(isinstance(each, StreamLeft) for each in changes):
+            return []
+        if fresh:
+            self._awaits, self._lags = self._awaits + 1, True
+            return [AwaitAll(number=self._awaits)]
+        return [AwaitDispatch(position=self._inbox.unread)] if self._inbox.unread else []
+
+    def _on_all_dispatched(self, event: AllDispatched, now_us: int) -> list[Effect]:
+        self._lags = self._lags and event.number < self._awaits
+        return []
 
     def _on_dispatched(self, event: Dispatched, now_us: int) -> list[Effect]:
         self._inbox.dispatched(event.position)
         return self._apply()
 
     def _on_message_read(self, event: MessageRead, now_us: int) -> list[Effect]:
-        if not self.in_doubt(now_us):
-            return []
         topic, metadata = event.topic, event.metadata
         effects: list[Effect] = []
+        for query in self._evidence.refuted(metadata, self._learned.get(topic, ()), self.queries):
+            self._learned[topic].remove(query)
+            effects += self.picture.unlearn(query, topic, metadata)
+        if not self._may_lack(now_us):
+            return effects
         for query in self._evidence.find(topic, metadata, self.picture.sets, self.queries):
+            self._learned.setdefault(topic, []).append(query)
             effects += self.picture.learn(query, topic, metadata)
-        self._learned = self._learned or bool(effects)
         return effects
 
     def _clear_known(self) -> list[Effect]:
@@ -458,6 +493,7 @@ class Participant(TableMachine):
         ("*", QueriesChanged): _on_queries,
         ("*", ClientsChanged): _on_clients,
         ("*", Dispatched): _on_dispatched,
+        ("*", AllDispatched): _on_all_dispatched,
         ("*", MessageRead): _on_message_read,
         ("*", Loaded): _on_clientele,
         ("*", GuestCame): _on_clientele,

@@ -54,6 +54,12 @@ class ClientsChanged(Event, frozen=True, kw_only=True):
     command: Streams | ClientAway | ClientBack | ClientGone
 
 
+class AllDispatched(Event, frozen=True, kw_only=True):
+    """Everything was delivered to local clients that the message log had when ``AwaitAll`` asked with this number."""
+
+    number: int
+
+
 class Dispatched(Event, frozen=True, kw_only=True):
     """The message log was delivered to local clients up to this position, for which ``AwaitDispatch`` asked."""
 
@@ -247,6 +253,12 @@ class StreamRefused(Effect, frozen=True, kw_only=True):
     subject: str
     problem: str
     ticket: int = 0  # 0 for a query
+
+
+class AwaitAll(Effect, frozen=True, kw_only=True):
+    """Post ``AllDispatched`` once everything that the message log has now was delivered."""
+
+    number: int
 
 
 class AwaitDispatch(Effect, frozen=True, kw_only=True):

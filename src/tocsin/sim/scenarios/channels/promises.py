@@ -29,6 +29,9 @@ class Arrive(Invariant):
     The order is that of critical results, and that of the others, from SUBACK on: a broker that is behind may create
     a subscription again that was never acknowledged. A client that comes back has all critical results that its
     broker knew of when it came before it gets any other.
+
+    What a client unsubscribes from at a broker that is cut off may be back if another broker that is cut off serves it
+    next: each serves the session as it knows it, and the client keeps what one of them has (decision 032, *not done*).
     """
 
     name = "subscribers get every result, in order, and none that they do not want"
@@ -38,9 +41,11 @@ class Arrive(Invariant):
         self._places: dict[int, int] = {}  # tick → the place at which its notice begins
         # Client → its connection, and how far its broker was with the results when it came.
         self._began: dict[Address, tuple[object, int]] = {}
+        self._at: dict[Address, Address] = {}  # client → the broker that accepted it last
+        self._for_now: dict[Subscription, Address] = {}  # UNSUBACK came from this broker, which was cut off
         self._ticks: list[int] = []  # with a notice, in the order of the notices
         self._due: dict[Subscription, int] = {}  # those to come, from this one of the notices on
-        self._unwanted: set[Subscription] = set()
+        self._unwanted: set[Subscription] = set()  # UNSUBACK came, and neither SUBACK nor UNSUBSCRIBE since
         self._seen: dict[Subscription, dict[int, None]] = {}
         self._newest: dict[
             tuple[Subscription, bool], int
@@ -68,6 +73,10 @@ class Arrive(Invariant):
         if broker is not None:
             tail = broker.parts.channels.results.tail
             self._began[client] = (self._client(client).connection, tail)
+            self._at[client] = node
+            if broker.parts.provisional.cut_off:
+                elsewhere = [key for key, at in self._for_now.items() if key[0] == client and at != node]
+                self._unwanted.difference_update(elsewhere)
 
     def _on_file(self, entry: Entry) -> None:
         part = part_of(entry)
@@ -89,10 +98,19 @@ class Arrive(Invariant):
         self._unwanted.discard(subscription)
 
     def _on_unsubscribing(self, client: Address, say: Say) -> None:
-        self._due.pop((client, str(say.facts["name"])), None)
+        """It has subscribed again since its last UNSUBACK, though SUBACK may not have come: until the next one results
+        may come."""
+        subscription = (client, str(say.facts["name"]))
+        self._due.pop(subscription, None)
+        self._unwanted.discard(subscription)
 
     def _on_unsubscribed(self, client: Address, say: Say) -> None:
-        self._unwanted.add((client, str(say.facts["name"])))
+        subscription, at = (client, str(say.facts["name"])), self._at[client]
+        self._unwanted.add(subscription)
+        self._for_now.pop(subscription, None)
+        broker = broker_at(self._world, at)
+        if broker is not None and broker.parts.provisional.cut_off:
+            self._for_now[subscription] = at
 
     def _on_took(self, client: Address, say: Say) -> None:
         name, number = str(say.facts["name"]), cast(int, say.facts["number"])

@@ -11,6 +11,8 @@ from functools import partial
 
 from tocsin.core.coordination.participant.signals import (
     Adopted,
+    AllDispatched,
+    AwaitAll,
     AwaitDispatch,
     ClearTo,
     ClientsChanged,
@@ -83,6 +85,7 @@ class Shells:
         world.own(Adopted, lambda address, effect: None)
         world.own(StreamsDescribed, self._describe)
         world.own(AwaitDispatch, self._await)
+        world.own(AwaitAll, self._await_all)
         world.own(Settled, self._settle)
         world.own(ClearTo, self._clear)
 
@@ -190,7 +193,12 @@ class Shells:
         event = Dispatched(position=effect.position, cause=effect.cause)
         self._world.at(at_us, lambda: self._post(address, event))
 
-    def _post(self, address: Address, event: Dispatched) -> None:
+    def _await_all(self, address: Address, effect: AwaitAll) -> None:
+        at_us = self._world.now_us + self._chance.below(DISPATCH_MAX_US)
+        event = AllDispatched(number=effect.number, cause=effect.cause)
+        self._world.at(at_us, lambda: self._post(address, event))
+
+    def _post(self, address: Address, event: Dispatched | AllDispatched) -> None:
         self._world.post(address, event)
 
     def _settle(self, address: Address, effect: Settled) -> None:

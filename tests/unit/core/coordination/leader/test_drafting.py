@@ -14,6 +14,7 @@ from tocsin.core.coordination.names import StoreNames
 from tocsin.core.coordination.state.state import State
 from tocsin.model.stream import Value
 from tocsin.wire.commands import (
+    ClientBack,
     Elected,
     Interests,
     Joined,
@@ -38,7 +39,7 @@ def drafter() -> Drafter:
 
 def draft(state: State, *commands: Logged, waits: bool = False) -> Draft:
     given = [(command, encode_command(command)) for command in commands]
-    return drafter().draft(state, 50, given, 7, lambda broker: waits)
+    return drafter().draft(state, 50, given, 7, lambda broker, about: waits)
 
 
 def joined() -> State:
@@ -99,6 +100,20 @@ def test_a_change_is_not_clear_before_the_brokers_concerned_have_seen_it() -> No
 def test_nothing_is_clear_while_an_earlier_command_is_not() -> None:
     made = draft(joined(), Said("north", 1, 2, (Streams("anna", 0, (("a", {}),)),)), waits=True)
     assert notices_of(made)["north"][0].clear == 0
+
+
+def test_what_two_brokers_say_of_a_client_at_once_needs_the_same() -> None:
+    state = joined()
+    draft(state, Said("south", 1, 2, (Queries((LAMPS,)),)))
+    lamp = Streams("anna", 60, (("a", {"kind": "lamp"}),))
+    made = draft(
+        state, Said("north", 1, 2, (lamp,)), Said("hub", 1, 2, (ClientBack("anna", 60, 2), Interests(("x",))))
+    )
+    south = made.heard["north"].needs["south"]
+    assert made.heard["hub"].needs["south"] == south and "hub" not in made.heard["hub"].needs
+    assert made.heard["north"].about == {"client anna", "topic a"}
+    assert made.heard["hub"].about == {"client anna"}
+    assert notices_of(made)["hub"][0].clear == 0
 
 
 def test_a_large_notice_is_cut_and_its_parts_are_numbered_on(monkeypatch: pytest.MonkeyPatch) -> None:

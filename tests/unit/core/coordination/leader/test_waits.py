@@ -69,6 +69,37 @@ def test_what_waits_for_too_long_is_forgotten() -> None:
     assert not tested.waits("p") and tested.saw("a", 1) == []
 
 
+def test_what_another_broker_says_of_the_same_is_not_clear_before() -> None:
+    """A client has moved: the stream is in place, and not everybody whom it concerns knows it."""
+    tested = ClearanceWaits()
+    tested.add("p", 7, 1, {"a": 5, "b": 2, "q": 1}, 0, {"anna", "t"})
+    assert tested.waits("q", {"anna"}) and tested.waits("q", {"t", "u"}) and not tested.waits("q", {"ben"})
+    assert tested.add("q", 8, 4, {}, 0, {"anna"}) == [], "not for itself, it is told in order"
+    assert tested.saw("a", 9) == []
+    assert tested.saw("b", 2) == [Clear("q", 8, 4)]
+    assert tested.saw("q", 1) == [Clear("p", 7, 1)] and not tested.waits("q", {"anna", "t"})
+
+
+def test_a_broker_that_is_gone_leaves_what_others_have_to_know() -> None:
+    tested = ClearanceWaits()
+    tested.add("p", 7, 1, {"a": 5}, 0, {"anna"})
+    tested.gone("p")
+    assert tested.add("q", 8, 1, {"a": 7}, 0, {"ben"}) == []
+    assert tested.add("r", 9, 1, {}, 0, {"anna"}) == []
+    assert tested.saw("a", 5) == [Clear("r", 9, 1)], "notices are awaited in their order"
+    assert tested.saw("a", 7) == [Clear("q", 8, 1)]
+
+
+def test_what_was_inherited_is_handed_on_and_forgotten_in_time() -> None:
+    tested = ClearanceWaits()
+    tested.add("p", 7, 1, {"a": 1}, 0, {"anna"})
+    tested.add("q", 8, 1, {"b": 1}, 0, {"anna"})
+    tested.add("r", 9, 1, {}, 0, {"anna"})
+    assert tested.saw("b", 1) == []
+    tested.forget(FORGET_US + 1)
+    assert not tested.waits("s", {"anna"}) and tested.add("s", 1, 1, {}, FORGET_US + 1, {"anna"}) != []
+
+
 @given(
     st.lists(st.sets(st.sampled_from("abc"), min_size=1), max_size=12),
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 12)), max_size=40),

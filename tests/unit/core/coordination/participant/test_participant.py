@@ -10,6 +10,8 @@ from tocsin.core.coordination.participant.heartbeat import ANSWERS_US, BEATS
 from tocsin.core.coordination.participant.participant import BEHIND_US, SUSPECT_LEAST_US
 from tocsin.core.coordination.participant.pending_clears import CLEAR_US
 from tocsin.core.coordination.participant.signals import (
+    AllDispatched,
+    AwaitAll,
     AwaitDispatch,
     ClearTo,
     DestinationsChanged,
@@ -263,6 +265,59 @@ def test_a_rejoining_broker_learns_from_messages_until_it_is_told_everything() -
     sets = (notices.QuerySet(query, (("a", LAMP), ("b", LAMP))) for query in ("q", "~q"))
     broker.notice(*sets, applied=1, fresh=True)
     assert not broker.machine.in_doubt(broker.now_us) and read(broker, "c", LAMP) == []
+
+
+def test_streams_that_left_while_it_was_away_are_learned_from_unread_messages() -> None:
+    broker = asking()
+    broker.notice(*(notices.Joined(query, topic, LAMP) for query in ("q", "~q") for topic in "ab"))
+    effects = broker.notice(notices.QuerySet("q", ()), notices.QuerySet("~q", ()), fresh=True)
+    assert len(of(StreamLeft, effects)) == 4
+    assert of(AwaitAll, effects) == [AwaitAll(number=1)]
+    assert read(broker, "a", LAMP) == [("q", "a"), ("~q", "a")], "it was published before the stream left"
+    effects = broker.handle(MessageRead(topic="a", metadata={"kind": "door"}))
+    assert [(each.query, each.topic) for each in of(StreamLeft, effects)] == [("q", "a"), ("~q", "a")]
+    assert read(broker, "a", LAMP) == [("q", "a"), ("~q", "a")]
+    assert sent(Refresh, answer(broker)) == [], "it has not read all yet"
+    broker.handle(AllDispatched(number=1))
+    assert read(broker, "b", LAMP) == [], "it would have been told"
+    assert broker.machine.in_doubt(broker.now_us), "of what it learned"
+    left = of(StreamLeft, broker.handle(MessageRead(topic="a", metadata={"kind": "door"})))
+    assert [(each.query, each.topic) for each in left] == [("q", "a"), ("~q", "a")]
+    assert len(sent(Refresh, answer(broker))) == 1, "until it is told everything"
+    sets = (notices.QuerySet(query, (("c", LAMP),)) for query in ("q", "~q"))
+    assert of(AwaitAll, broker.notice(*sets, fresh=True)) == []
+    assert not broker.machine.in_doubt(broker.now_us)
+
+
+def test_a_broker_lags_until_all_is_read_that_came_before_the_last_departure() -> None:
+    broker = asking()
+    for number, topic in enumerate("ab", 1):
+        broker.notice(notices.Joined("q", topic, LAMP))
+        effects = broker.notice(notices.QuerySet("q", ()), fresh=True)
+        assert of(AwaitAll, effects) == [AwaitAll(number=number)]
+    broker.handle(AllDispatched(number=1))
+    assert broker.machine.in_doubt(broker.now_us)
+    broker.handle(AllDispatched(number=2))
+    assert not broker.machine.in_doubt(broker.now_us)
+
+
+def test_everything_told_anew_without_departures_leaves_no_doubt() -> None:
+    broker = asking()
+    assert of(AwaitAll, broker.notice(notices.QuerySet("q", (("a", LAMP),)), fresh=True)) == []
+    assert not broker.machine.in_doubt(broker.now_us)
+
+
+def test_a_departure_that_waits_no_longer_for_the_log_leaves_doubt_until_it_is_read() -> None:
+    broker = asking()
+    broker.notice(notices.Joined("q", "a", LAMP))
+    assert of(StreamLeft, broker.notice(notices.Left("q", "a", LAMP, 30))) == []
+    effects = broker.fire("hold")
+    assert len(of(StreamLeft, effects)) == 1 and of(AwaitDispatch, effects) == [AwaitDispatch(position=30)]
+    assert read(broker, "a", LAMP) == [("q", "a"), ("~q", "a")]
+    broker.handle(Dispatched(position=29))
+    assert sent(Refresh, answer(broker)) == []
+    broker.handle(Dispatched(position=30))
+    assert len(sent(Refresh, answer(broker))) == 1
 
 
 @pytest.mark.parametrize(("newer", "learned"), [(1, [("q", "a"), ("~q", "a")]), (-1, [])])
