@@ -144,6 +144,7 @@ async def test_a_keyed_request_is_taken_once_beyond_the_duplicate_window(
         ({"path": "/feeds/Other"}, 404, "no such feed"),  # it is not from HTTP
         ({"path": "/feeds/../etc"}, 404, "no such feed"),
         ({"path": "/"}, 404, "no such feed"),
+        ({"path": "//["}, 404, "no such feed"),
         ({"method": "GET"}, 405, "use POST"),
         ({"Origin": "http://evil.example"}, 403, "web pages"),
         ({"Content_Encoding": "gzip"}, 415, "compressed"),
