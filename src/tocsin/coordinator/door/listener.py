@@ -4,7 +4,7 @@
                                      └──► a letter: an HTTP request (``lookup``) ──► answered, closed
 
 The door checks nothing but bounds: a log-in is the broker's matter, and passes through the proxy as it came. It tells
-addresses of brokers and which of them live, and nothing of clients.
+addresses of brokers and which of them live; of a client, to whoever knows its id, the broker that it belongs to.
 
 Bounds, before anything is spent on a connection: how many an address may open in a second, and how many wait. Until a
 client has its broker, its connection has a deadline, and the bytes of all that wait are bounded. If there are too many,
