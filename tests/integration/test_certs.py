@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mqtt5 import ConnectPacket
 
 from tests.integration.running import up
 from tests.integration.test_elsewhere import address
 from tocsin.client import AsyncClient
 from tocsin.client.address import Server
+from tocsin.wire.codec import encode
+from tocsin.wire.connect import V311
 
 pytestmark = pytest.mark.timeout(170)
 BROKERS = json.dumps([{"id": each, "cluster": "north"} for each in ("north-1", "north-2")])
@@ -24,6 +27,17 @@ STEP_S = 60.0
 def certs(network: dict[str, Any], *words: str) -> str:
     command = [sys.executable, "-m", "tocsin", "certs", *words, "--state", network["state"]]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=STEP_S).stdout
+
+
+async def passed_on(network: dict[str, Any]) -> None:
+    """An old client is passed on by the coordinators' door, which proves itself with the new certificate."""
+    answer = b""
+    while answer != b"\x20\x02\x00\x00":
+        await asyncio.sleep(0.2)
+        reader, writer = await asyncio.open_connection(network["door"]["host"], network["door"]["port"])
+        writer.write(encode(ConnectPacket("old", clean_start=True), V311))
+        answer = await reader.read(4)
+        writer.close()
 
 
 async def test_an_authority_is_replaced_while_messages_flow() -> None:
@@ -59,6 +73,7 @@ async def test_an_authority_is_replaced_while_messages_flow() -> None:
             await publisher.publish("kept", b"!", qos=1)
             assert (await anext(aiter(durable))).payload == b"!"
             listening.cancel()
+            await passed_on(network)
         after = json.loads(await asyncio.to_thread(certs, network, "list", "--json"))
         assert before["authorities"] != after["authorities"] and len(after["authorities"]) == 1
         assert all(each["newest_authority"] for each in after["certificates"])

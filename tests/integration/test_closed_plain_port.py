@@ -7,6 +7,7 @@ import ipaddress
 import json
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -17,11 +18,14 @@ from typing import Any
 import psutil
 import pytest
 from cryptography import x509
+from mqtt5 import ConnectPacket
 
 from tests.client_authority import ClientAuthority
 from tests.integration.running import Heard, until, up
 from tocsin.client import AsyncClient
 from tocsin.client.address import Server
+from tocsin.wire.codec import encode
+from tocsin.wire.connect import V311
 
 pytestmark = pytest.mark.timeout(170)
 STEP_S = 60.0
@@ -73,6 +77,13 @@ def test_nothing_listens_in_plain_but_for_this_user(closed: Closed) -> None:
         if "broker" in child.cmdline():
             found = {each.laddr.port for each in child.net_connections("tcp") if each.status == "LISTEN"}
             assert found <= known, child.cmdline()
+
+
+def test_the_coordinators_door_is_no_way_around_tls(closed: Closed) -> None:
+    door = closed.line["door"]
+    with socket.create_connection((door["host"], door["port"]), STEP_S) as plain:
+        plain.sendall(encode(ConnectPacket("stranger", clean_start=True), V311))
+        assert plain.recv(4) == b"\x20\x02\x00\x05"  # CONNACK: not authorized
 
 
 def test_the_command_line_finds_the_way_over_tls(closed: Closed) -> None:

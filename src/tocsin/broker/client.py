@@ -11,6 +11,7 @@ only the ``Outlet`` of ``broker.forwarding.fanout`` with it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -144,7 +145,7 @@ class ClientConnection(Client, Protocol):
         """The prefix of the record ids of its messages."""
         ...
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> object:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Do something that ends with the connection; if it fails, so does the connection."""
         ...
 

@@ -142,7 +142,9 @@ def java_version() -> int | None:
 def open_files(settings: Settings) -> Iterator[Finding]:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limits = settings.limits
-    wanted = limits.connections_max + limits.watchers_max + FILES_BESIDE_CONNECTIONS
+    of_broker = limits.connections_max + limits.watchers_max
+    of_door = 2 * settings.door.connections_max if settings.door.ports() else 0
+    wanted = max(of_broker, of_door) + limits.half_open_max + FILES_BESIDE_CONNECTIONS
     if hard == resource.RLIM_INFINITY or hard >= wanted:
         shown = "unlimited" if hard == resource.RLIM_INFINITY else f"{hard:,}"
         yield Finding("ok", "open files", f"{shown} per process")
@@ -150,9 +152,20 @@ def open_files(settings: Settings) -> Iterator[Finding]:
     yield Finding(
         "warning",
         "open files",
-        f"{hard:,} per process, but limits.connections_max = {limits.connections_max:,} and "
-        f"limits.watchers_max = {limits.watchers_max:,} want {wanted:,}; "
+        f"{hard:,} per process, but {_greedy(settings)} with limits.half_open_max = {limits.half_open_max:,} "
+        f"want {wanted:,}; "
         "raise the limit (`ulimit -Hn`, LimitNOFILE of a systemd unit) or lower the settings",
+    )
+
+
+def _greedy(settings: Settings) -> str:
+    """The settings that want most open files."""
+    limits, door = settings.limits, settings.door
+    if door.ports() and 2 * door.connections_max > limits.connections_max + limits.watchers_max:
+        return f"door.connections_max = {door.connections_max:,} (two for each)"
+    return (
+        f"limits.connections_max = {limits.connections_max:,} and "
+        f"limits.watchers_max = {limits.watchers_max:,}"
     )
 
 

@@ -73,9 +73,11 @@ class Door(Section, frozen=True, kw_only=True):
         Meta(
             ge=1,
             le=1_000_000,
-            description="Connections of clients to one coordinator's door, those passed on included.",
+            description="Clients that one coordinator's door passes on at once, each with two connections. More are "
+            "refused; clients that can be redirected, and look-ups, are not. `limits.half_open_max` bounds "
+            "connections that have no broker yet.",
         ),
-    ] = 10_000
+    ] = 9_000  # so that 20 000 open files are enough
 
     mdns: Annotated[
         Announce,

@@ -168,7 +168,7 @@ class Limits(Section, frozen=True, kw_only=True):
             "theirs is lost. They do not count as `connections_max` does; more are told that it is busy, and ask "
             "another broker.",
         ),
-    ] = 4_000  # so that, beside `connections_max`, 20 000 open files are enough
+    ] = 3_500  # so that, beside `connections_max` and `half_open_max`, 20 000 open files are enough
     subscriptions_per_client: Annotated[
         int, Meta(ge=1, le=1_000_000, description="Topic filters that one client may hold.")
     ] = 1_000

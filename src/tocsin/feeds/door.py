@@ -132,7 +132,10 @@ class Door:
         return await self._refusal(asked, work.feed.name)
 
     def _work(self, asked: Asked) -> Work | None:
-        found = _PATH.fullmatch(urlsplit(asked.target).path)
+        try:
+            found = _PATH.fullmatch(urlsplit(asked.target).path)
+        except ValueError:  # no URL, such as //[
+            return None
         work = self._find(found[1]) if found else None
         return work if work is not None and isinstance(work.feed.source, HttpSource) else None
 

@@ -3,16 +3,18 @@
 Everything has a bound: the head of a request, its body, the time for both, connections, those of one address, and the
 bytes of all bodies that are held at once, by what has *come* of them. A body for which there is no room is told to come
 again (503, Retry-After). When there are too many connections, the server closes the longest silent one; a connection
-that is being answered stays.
+that is being answered stays. Over TLS the same bounds count before the handshake, which has the deadline of a request.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 import h11
@@ -26,6 +28,9 @@ HEAD_MAX_BYTES: Final = 16 << 10
 CHUNK_BYTES: Final = 64 << 10
 LINGER_S: Final = 1.0  # for a sender to hear why its request is not read to the end
 RETRY_AFTER_S: Final = 1
+BACKLOG: Final = 128
+ACCEPT_PAUSE_S: Final = 0.1  # when the process has no descriptor left
+TLS_CLOSE_S: Final = 5.0  # for the peer's last word in TLS
 _ADDRESS_IN_USE: Final = 98
 
 
@@ -80,6 +85,8 @@ class HttpServer:
         self._act = act
         self._bounds = bounds
         self._servers: list[asyncio.Server] = []
+        self._accepting: list[asyncio.Task[None]] = []  # over TLS
+        self._handshakes: dict[asyncio.Task[None], str] = {}  # with the source; the oldest first
         self._connections: dict[asyncio.Task[None], _Conversation] = {}  # the one silent for longest first
         self._addresses: Counter[str] = Counter()
         self._held_bytes = 0  # of bodies that are being read, or acted upon
@@ -87,8 +94,10 @@ class HttpServer:
     async def listen(self, host: str, port: int, setting: str, context: ssl.SSLContext | None = None) -> int:
         """Begin to listen; the port, chosen if it was 0."""
         try:
+            if context is not None:
+                return await self._listen_tls(host, port, context)
             server = await asyncio.start_server(
-                self._connected, host, port, ssl=context, limit=CHUNK_BYTES, backlog=128
+                self._connected, host, port, limit=CHUNK_BYTES, backlog=BACKLOG
             )
         except OSError as error:
             if error.errno == _ADDRESS_IN_USE:
@@ -103,16 +112,85 @@ class HttpServer:
     async def close(self) -> None:
         for server in self._servers:
             server.close()
-        for task in list(self._connections):
+        ended = [*self._accepting, *self._handshakes, *self._connections]
+        for task in ended:
             task.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        await asyncio.gather(*ended, return_exceptions=True)
+
+    # ── TLS ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _listen_tls(self, host: str, port: int, context: ssl.SSLContext) -> int:
+        """Accept ourselves: a server of the loop's would shake hands with everybody, and tell us afterwards."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        chosen = 0
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            listening = socket.socket(family, kind, protocol)
+            try:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                listening.bind(address)
+                listening.listen(BACKLOG)
+            except OSError:
+                listening.close()
+                raise
+            listening.setblocking(False)
+            chosen = chosen or listening.getsockname()[1]
+            self._accepting.append(loop.create_task(self._accept(listening, context)))
+        return chosen
+
+    async def _accept(self, listening: socket.socket, context: ssl.SSLContext) -> None:
+        loop = asyncio.get_running_loop()
+        with listening:
+            while True:
+                try:
+                    accepted, peer = await loop.sock_accept(listening)
+                except OSError:  # no descriptor left, or the peer has gone already
+                    await asyncio.sleep(ACCEPT_PAUSE_S)
+                    continue
+                source = _source(peer[0])
+                if source and self._of(source) >= self._bounds.per_address_max:
+                    accepted.close()
+                    continue
+                if len(self._handshakes) >= self._bounds.connections_max:
+                    next(iter(self._handshakes)).cancel()
+                task = loop.create_task(self._shake_hands(accepted, context))
+                self._handshakes[task] = source
+                task.add_done_callback(partial(self._shaken, accepted))
+
+    def _of(self, source: str) -> int:
+        """The connections of a source, those in a handshake too."""
+        return self._addresses[source] + sum(each == source for each in self._handshakes.values())
+
+    async def _shake_hands(self, accepted: socket.socket, context: ssl.SSLContext) -> None:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=CHUNK_BYTES, loop=loop)
+        await loop.connect_accepted_socket(
+            lambda: asyncio.StreamReaderProtocol(reader, self._connected, loop=loop),
+            accepted,
+            ssl=context,
+            ssl_handshake_timeout=self._bounds.deadline_s,
+            ssl_shutdown_timeout=TLS_CLOSE_S,
+        )
+
+    def _shaken(self, accepted: socket.socket, task: asyncio.Task[None]) -> None:
+        """A handshake is over; after a good one the socket is its transport's."""
+        del self._handshakes[task]
+        if task.cancelled():
+            accepted.close()
+        elif (error := task.exception()) is not None:
+            accepted.close()
+            level = "debug" if isinstance(error, OSError) else "error"  # errors of ssl are OSErrors
+            getattr(structlog.get_logger(), level)("no TLS with a sender", problem=str(error))
 
     # ── a connection ────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        source = _source(writer)
+        peer = writer.get_extra_info("peername")
+        source = _source(peer[0] if isinstance(peer, tuple) else "")
         crowded = not self._make_room() or self._addresses[source] >= self._bounds.per_address_max
         conversation = self._connections[task] = _Conversation(self, reader, writer)
         if source:
@@ -175,10 +253,8 @@ class _NoRoom(Exception):
     """As many bytes of bodies are held as may be."""
 
 
-def _source(writer: asyncio.StreamWriter) -> str:
-    """The key under which connections from the peer's address are counted; empty: they are not."""
-    peer = writer.get_extra_info("peername")
-    address = peer[0] if isinstance(peer, tuple) else ""
+def _source(address: str) -> str:
+    """The key under which connections from an address are counted; empty: they are not."""
     return "" if not address or is_loopback(address) else source_of(address)
 
 

@@ -152,6 +152,16 @@ def test_too_few_open_files_are_a_warning(
     assert only(doctor.open_files(limited)).verdict == verdict
 
 
+@pytest.mark.parametrize(("passed_on", "verdict"), [(9_000, "ok"), (9_500, "warning")])
+def test_clients_that_are_passed_on_take_two_files_each(
+    passed_on: int, verdict: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (1_024, 20_000))
+    door = msgspec.structs.replace(settings.door, connections_max=passed_on)
+    found = only(doctor.open_files(msgspec.structs.replace(settings, door=door)))
+    assert (found.verdict, "door.connections_max" in found.words) == (verdict, verdict == "warning")
+
+
 def test_free_ports_are_well(settings: Settings) -> None:
     assert only(doctor.ports(settings)).verdict == "ok"
 

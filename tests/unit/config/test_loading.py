@@ -129,7 +129,7 @@ def test_brokers_on_the_port_of_servers_that_run_elsewhere_are_no_clash() -> Non
 def test_settings_survive_the_way_to_a_child(port: int, servers: int, token: str, level: str) -> None:
     brokers = [{"id": "a", "cluster": "c"}]
     flags = {"nats.port": port, "nats.servers": servers, "nats.token": token, "log.level": level}
-    flags["feeds.http_port"] = -1  # which could have the same port
+    flags["feeds.http_port"] = flags["door.port"] = -1  # which could have the same port
     settings = load(flags={**flags, "brokers": brokers}).settings
     assert from_json(to_json(settings)) == settings
     assert {key: value_of(settings, key) for key in flags} == flags

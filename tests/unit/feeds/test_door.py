@@ -144,6 +144,7 @@ async def test_a_keyed_request_is_taken_once_beyond_the_duplicate_window(
         ({"path": "/feeds/Other"}, 404, "no such feed"),  # it is not from HTTP
         ({"path": "/feeds/../etc"}, 404, "no such feed"),
         ({"path": "/"}, 404, "no such feed"),
+        ({"path": "//["}, 404, "no such feed"),
         ({"method": "GET"}, 405, "use POST"),
         ({"Origin": "http://evil.example"}, 403, "web pages"),
         ({"Content_Encoding": "gzip"}, 415, "compressed"),
@@ -379,6 +380,40 @@ async def test_the_door_speaks_tls_and_believes_client_certificates(
         context.load_cert_chain(press.certificate, press.key)
         async with home.call(port, ssl=context, server_hostname="localhost") as machine:
             assert (await machine.post({"n": 2})).status == 202
+
+
+async def test_handshakes_that_never_end_are_bounded_and_keep_nobody_out(
+    tmp_path: Path, debian_program: Callable[[str, str], str]
+) -> None:
+    authority = Authority(debian_program("openssl", "openssl"), tmp_path)
+    own = authority.sign("localhost")
+    tls = Tls(certificate=str(own.certificate), key=str(own.key))
+    async with (
+        house(Settings(tls=tls), https_port=0, connections_max=5) as home,
+        AsyncExitStack() as stack,
+    ):
+        port = int(home.door.addresses[1].rpartition(":")[2])
+        silent = [await stack.enter_async_context(home.call(port)) for _ in range(12)]
+        context = ssl.create_default_context(cafile=str(authority.certificate))
+        async with home.call(port, ssl=context, server_hostname="localhost") as sender:
+            assert (await sender.post({"n": 1})).status == 202
+        async with asyncio.timeout(DEADLINE_S):
+            for each in silent[:5]:
+                assert await each.reader.read() == b"", "the oldest had to go"
+
+
+async def test_one_address_has_a_share_of_the_handshakes(
+    tmp_path: Path, debian_program: Callable[[str, str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "is_loopback", lambda address: False)  # as if it came from elsewhere
+    authority = Authority(debian_program("openssl", "openssl"), tmp_path)
+    own = authority.sign("localhost")
+    tls = Tls(certificate=str(own.certificate), key=str(own.key))
+    async with house(Settings(tls=tls), https_port=0, connections_per_address=2) as home:
+        port = int(home.door.addresses[1].rpartition(":")[2])
+        async with home.call(port), home.call(port), home.call(port) as third:
+            async with asyncio.timeout(DEADLINE_S):
+                assert await third.reader.read() == b""
 
 
 async def test_a_port_that_is_taken_is_said_with_its_setting() -> None:

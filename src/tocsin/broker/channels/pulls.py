@@ -1,13 +1,14 @@
 """Answers clients that ask for results which are there already (``core.channels.pull``).
 
 A client may ask for what it may subscribe to, no more: the rules are about the same topic. An answer is read in the
-background, a few at a time for the whole broker, and its bytes count as pages of the log until they are sent.
+background, a few at a time for the whole broker (``core.channels.questions``), and its bytes count as pages of the log
+until they are sent.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -18,23 +19,32 @@ from tocsin.broker.channels.results import ResultBatch
 from tocsin.broker.client import ClientConnection
 from tocsin.broker.forwarding.frames import frame_of
 from tocsin.core.budgets.budget import Kind
-from tocsin.core.channels.pull import ANSWER_BYTES, ANSWER_TYPE, PULL, Pull, PullInvalid, read_pull
+from tocsin.core.channels.pull import (
+    ANSWER_BYTES,
+    ANSWER_TYPE,
+    ECHO_MAX_BYTES,
+    PULL,
+    QUOTA_EXCEEDED,
+    Pull,
+    PullInvalid,
+    echo_bytes,
+    read_pull,
+)
+from tocsin.core.channels.questions import ANSWER_S, PER_CLIENT, Questions
 from tocsin.core.channels.request import Bound
 from tocsin.core.delivery.grant import Grant
 from tocsin.errors import TocsinError, Trimmed
 from tocsin.model.publication import Publication
 from tocsin.wire.topics import FilterInvalid
 
-AT_ONCE: Final = 4  # answers that a broker reads at a time
-PER_CLIENT: Final = 8  # questions of one client that may wait for their answers
 NOT_AUTHORIZED: Final = 0x87
 TOPIC_NAME_INVALID: Final = 0x90
-QUOTA_EXCEEDED: Final = 0x97
 UNSPECIFIED: Final = 0x80
 DIRECT: Final = Grant(0, (), False)
 
 Taken = Callable[[], None]
 Refuse = Callable[[int, str], None]
+Turn = asyncio.Future[None]  # done when an answer may be read
 
 
 class Pulls:
@@ -44,49 +54,55 @@ class Pulls:
         self.answered = 0  # questions
         self.refused = 0
         self._channels = channels
-        self._turns = asyncio.Semaphore(AT_ONCE)
-        self._waiting: dict[ClientConnection, int] = {}
+        self._questions: Questions[ClientConnection, Turn] = Questions()
 
     def ask(
         self, client: ClientConnection, topic: str, packet: PublishPacket, taken: Taken, refuse: Refuse
     ) -> None:
         """A client asks. ``taken`` acknowledges the question, ``refuse`` rejects it; one of them is called."""
-        under_way = self._waiting.get(client, 0)
+        reply, correlation = packet.response_topic, packet.correlation_data
         try:
-            pull = read_pull(topic, packet.payload, packet.response_topic)
-            if under_way >= PER_CLIENT or client.full:
+            pull = read_pull(topic, packet.payload, reply, correlation)
+            if client.full or not self._questions.ask(client):
                 problem = f"read the answers to your last questions first; {PER_CLIENT} may wait"
                 raise PullInvalid(problem, QUOTA_EXCEEDED)
         except PullInvalid as error:
             self._refuse(refuse, error)
-            if packet.response_topic and error.reason_code != TOPIC_NAME_INVALID:
-                self._say_error(client, packet.response_topic, packet.correlation_data, error)
+            if reply and error.reason_code != TOPIC_NAME_INVALID:
+                self._say_error(client, reply, correlation, error)
             return
-        self._waiting[client] = under_way + 1
-        client.spawn(self._answer(client, pull, packet.correlation_data, taken, refuse))
+        turn: Turn = asyncio.get_running_loop().create_future()
+        task = client.spawn(self._answer(client, pull, correlation, turn, taken, refuse))
+        # Not in the task: it may be cancelled before it begins, if the client goes at once.
+        task.add_done_callback(lambda _: _begin(self._questions.done(client, turn)))
 
     def _refuse(self, refuse: Refuse, error: PullInvalid) -> None:
         self.refused += 1
         refuse(error.reason_code, error.problem)
 
     async def _answer(
-        self, client: ClientConnection, pull: Pull, correlation: bytes | None, taken: Taken, refuse: Refuse
+        self,
+        client: ClientConnection,
+        pull: Pull,
+        correlation: bytes | None,
+        turn: Turn,
+        taken: Taken,
+        refuse: Refuse,
     ) -> None:
         try:
             bound = await self._bound(client, pull)
             taken()
-            async with self._turns:
+            _begin(self._questions.queue(client, turn))
+            await turn
+            async with asyncio.timeout(ANSWER_S):
                 await self._send(client, pull, bound, correlation)
             self.answered += 1
         except PullInvalid as error:
             self._refuse(refuse, error)
             self._say_error(client, pull.reply, correlation, error)
-        finally:
-            left = self._waiting[client] - 1
-            if left:
-                self._waiting[client] = left
-            else:
-                del self._waiting[client]
+        except TimeoutError:
+            problem = f"to read the results took longer than {ANSWER_S:.0f} s; ask again, or for fewer"
+            self._say_error(client, pull.reply, correlation, PullInvalid(problem, UNSPECIFIED))
 
     async def _bound(self, client: ClientConnection, pull: Pull) -> Bound:
         machine = self._channels.backend.machine
@@ -100,11 +116,13 @@ class Pulls:
                 bound = machine.check(pull.name)
             except FilterInvalid as error:
                 raise PullInvalid(error.problem, TOPIC_NAME_INVALID) from None
-        if not client.may_receive(bound.topic):
-            raise PullInvalid(
-                f"not authorized: the client may not subscribe to {bound.topic!r}", NOT_AUTHORIZED
-            )
+        self._check(client, bound)
         return bound
+
+    def _check(self, client: ClientConnection, bound: Bound) -> None:
+        if not client.may_receive(bound.topic):
+            problem = f"not authorized: the client may not subscribe to {bound.topic!r}"
+            raise PullInvalid(problem, NOT_AUTHORIZED)
 
     async def _send(
         self, client: ClientConnection, pull: Pull, bound: Bound, correlation: bytes | None
@@ -117,6 +135,7 @@ class Pulls:
         held = ANSWER_BYTES
         try:
             batch, trimmed = await self._read(pull, bound)
+            self._check(client, bound)  # again: the rules may have changed while it waited
             more = sum(len(result.payload) for _, _, result in batch.results) - held
             if more > 0:
                 if (refusal := account.charge(Kind.PAGES, more)) is not None:
@@ -171,7 +190,9 @@ class Pulls:
     def _say(
         self, client: ClientConnection, reply: str, correlation: bytes | None, said: dict[str, object]
     ) -> None:
-        """Send the last message of an answer."""
+        """Send the last message of an answer, unless it is larger than the client takes, or a question may have."""
+        if echo_bytes(reply, correlation) > ECHO_MAX_BYTES:
+            return
         message = Publication(
             reply,
             msgspec.json.encode({"v": int(PULL.text), **said}),
@@ -182,4 +203,12 @@ class Pulls:
             correlation=correlation,
             user_properties=(("type", ANSWER_TYPE),),
         )
-        client.queue(frame_of(message, client.version, DIRECT))
+        frame = frame_of(message, client.version, DIRECT)
+        if len(frame) <= client.send_max_bytes:
+            client.queue(frame)
+
+
+def _begin(turns: Iterable[Turn]) -> None:
+    for turn in turns:
+        if not turn.done():  # else nobody waits any more
+            turn.set_result(None)

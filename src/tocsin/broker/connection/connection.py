@@ -476,7 +476,7 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and not self.outlet.answer(encode(packet, self._session.version)):
             self._pace.wait(UNREAD, True)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> object:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Do something that ends with the connection."""
         return self._shell.spawn(work)
 

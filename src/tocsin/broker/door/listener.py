@@ -146,7 +146,10 @@ class Listener:
         self._clients = register.present
         self._destinations = destinations
         sent_on = redirects.sent_on if redirects is not None else _nowhere
-        self._admission = Admission(limits.connections_max, guard.policy)
+        schemes = {each.scheme for each in own.entrances}
+        plain = not schemes or not schemes.isdisjoint((Scheme.MQTT, Scheme.WS))
+        policy = msgspec.structs.replace(guard.policy, plain=plain)
+        self._admission = Admission(limits.connections_max, policy)
         self._authenticator = Authenticator(
             self._admission,
             guard,

@@ -42,7 +42,7 @@ from tocsin.core.session.signals import (
     WireFailed,
 )
 from tocsin.errors import OperatorError, WireError
-from tocsin.runtime.machines.clock import now_us
+from tocsin.runtime.machines.clock import monotonic_s, now_us
 from tocsin.runtime.machines.shell import Shell
 from tocsin.runtime.machines.tasks import Ending, Tasks
 from tocsin.runtime.security.credentials import Identity, peer_of
@@ -59,6 +59,7 @@ TLS_CLOSE_S: Final = 5.0  # for the peer's last word in TLS
 LINGER_S: Final = 5.0  # for a closed link's last bytes
 PROBE_EVERY_S: Final = 30  # a peer measures again after minutes
 PROBES_BURST: Final = 4  # it may have restarted
+NO_TLS_SAID_S: Final = 10.0  # between two lines of the log: strangers may knock thousands of times a second
 AT_MOST_ONCE: Final = QoS.AT_MOST_ONCE
 
 
@@ -106,6 +107,7 @@ class LinkDoor:
         self._tasks = Tasks("the door for links", self.ending.fail)
         self._listening: socket.socket | None = None
         self._is_closed = False
+        self._no_tls_said = -NO_TLS_SAID_S
         self._log = structlog.get_logger()
 
     @property
@@ -186,10 +188,17 @@ class LinkDoor:
             self.refused += not self._is_closed
         elif (error := task.exception()) is not None:
             self.refused += 1
-            level = "info" if isinstance(error, OSError) else "error"  # errors of ssl are OSErrors
-            getattr(self._log, level)(
-                "no TLS with who wanted to be a link", address=address, problem=str(error)
-            )
+            self._note_no_tls(address, error)
+
+    def _note_no_tls(self, address: str, error: BaseException) -> None:
+        now, level = monotonic_s(), "debug"
+        if not isinstance(error, OSError):  # errors of ssl are OSErrors
+            level = "error"
+        elif now - self._no_tls_said >= NO_TLS_SAID_S:
+            self._no_tls_said, level = now, "info"
+        getattr(self._log, level)(
+            "no TLS with who wanted to be a link", address=address, problem=str(error), so_far=self.refused
+        )
 
     async def _watch(self) -> None:
         """Load replaced certificates; where an authority is no longer trusted, have all peers show theirs again."""

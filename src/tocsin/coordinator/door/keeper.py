@@ -41,14 +41,17 @@ class DoorPorts:
         context: ssl.SSLContext | None = None,
         problem: str = "",
         announcement: Announcement | None = None,
+        renew: Callable[[], bool] = lambda: False,
     ) -> None:
         """``tls``: by what the coordinator proves itself to brokers; ``context``: for clients over TLS; ``problem``:
-        why nobody can be passed on; ``announcement``: in the local network."""
+        why nobody can be passed on; ``announcement``: in the local network; ``renew`` reads the files behind
+        ``tls`` and ``context`` again if they changed, and says whether they did."""
         self.listen = listen
         self.tls = tls
         self.context = context
         self.problem = problem
         self.announcement = announcement
+        self.renew = renew
 
 
 class DoorKeeper:
@@ -86,11 +89,19 @@ class DoorKeeper:
                 await announcement.open()
             while True:
                 await self._view.look()
+                self._renew()
                 await asyncio.sleep(LOOK_S)
         finally:
             if announcement is not None:
                 await announcement.close()
             await self.listener.close()
+
+    def _renew(self) -> None:
+        try:
+            if self._ports.renew():
+                self._log.info("certificates of the door changed")
+        except OperatorError as error:
+            self._log.error("changed certificates cannot be used; all stays as it was", problem=str(error))
 
     async def _open(self) -> None:
         listening = self._try()
@@ -135,7 +146,7 @@ def real_ports(settings: Settings, name: str) -> DoorPorts | None:
     except OperatorError as error:
         problem = f"the door passes no clients on: {error}"
         structlog.get_logger().warning("the door passes no clients on", problem=str(error))
-    context = Certificates(settings.tls).context if chosen.tls_port >= 0 else None
+    certificates = Certificates(settings.tls) if chosen.tls_port >= 0 else None
 
     def listen() -> Mapping[str, socket.socket]:
         shared = settings.coordinators > 1
@@ -152,4 +163,10 @@ def real_ports(settings: Settings, name: str) -> DoorPorts | None:
         return opened
 
     announcement = Announcement(settings.network, name, chosen) if is_wanted(chosen) else None
-    return DoorPorts(listen, tls, context, problem, announcement)
+    followed = [each for each in (tls, certificates) if each is not None]
+
+    def renew() -> bool:
+        return any([each.reload() for each in followed])
+
+    context = None if certificates is None else certificates.context
+    return DoorPorts(listen, tls, context, problem, announcement, renew)

@@ -4,10 +4,12 @@
                                      └──► a letter: an HTTP request (``lookup``) ──► answered, closed
 
 The door checks nothing but bounds: a log-in is the broker's matter, and passes through the proxy as it came. It tells
-addresses of brokers and which of them live, and nothing of clients.
+addresses of brokers and which of them live; of a client, to whoever knows its id, the broker that it belongs to.
 
-Bounds, before anything is spent on a connection: how many an address may open in a second, and how many there are.
-Until its first packet is whole, a connection has a deadline, and the bytes of all that wait are bounded.
+Bounds, before anything is spent on a connection: how many an address may open in a second, and how many wait. Until a
+client has its broker, its connection has a deadline, and the bytes of all that wait are bounded. If there are too many,
+or they hold too much, the oldest goes (``core.door.waiting``). Clients that are passed on have a bound of their own:
+while it is reached, others are redirected and look-ups are answered all the same.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Mapping
+from functools import partial
 from typing import Final, cast
 
 import structlog
@@ -28,6 +31,7 @@ from tocsin.coordinator.door.view import View
 from tocsin.core.access.admission import is_loopback, source_of
 from tocsin.core.door.callers import Caller, caller_of
 from tocsin.core.door.door import Door, PassOn, Redirect, Refuse
+from tocsin.core.door.waiting import Waiting
 from tocsin.core.rates import Buckets
 from tocsin.errors import WireError
 from tocsin.model.network import Scheme
@@ -65,7 +69,7 @@ class DoorListener:
         self.view = view
         self.proxy = proxy
         self.deadline_s = limits.connect_deadline_s
-        self.held_bytes = 0  # of first packets that wait
+        self.waiting: Waiting[Visitor] = Waiting(limits.half_open_max, HELD_MAX_BYTES)
         self.redirected = self.passed_on = self.refused = self.looked_up = 0
         self.tasks = Tasks("the coordinator's door", lambda error: None)  # of one client each
         self.ending = (
@@ -77,7 +81,7 @@ class DoorListener:
         self._connections_max = connections_max
         self._context = context
         self._connections: dict[Visitor, None] = {}
-        self._handshakes = 0
+        self._passed: dict[Visitor, None] = {}  # on to a broker, or about to be
         self._log = structlog.get_logger()
 
     def open(self, listening: Mapping[str, socket.socket]) -> None:
@@ -108,33 +112,40 @@ class DoorListener:
                 except OSError:  # no descriptor left, or the peer has gone already
                     await asyncio.sleep(ACCEPT_PAUSE_S)
                     continue
-                if not self._has_room(peer[0]):
+                if not self._in_time(peer[0]):
                     self.refused += 1
                     accepted.close()
                     continue
-                self._handshakes += 1
-                self.tasks.spawn(self._shake_hands(accepted, tls=tls))
+                visitor = Visitor(self, secure=tls)
+                self.make_room(self.waiting.came(visitor))
+                visitor.handshake = self.tasks.spawn(self._shake_hands(visitor, accepted, tls=tls))
+                visitor.handshake.add_done_callback(partial(self._shaken, visitor, accepted))
         finally:
             listening.close()
 
-    def _has_room(self, address: str) -> bool:
-        if len(self._connections) + self._handshakes >= self._connections_max:
-            return False
+    def _in_time(self, address: str) -> bool:
+        """Whether this address is within its rate of new connections."""
         if self._rates is None or not address or is_loopback(address):
             return True
         return self._rates.try_take(source_of(address), now_us())
 
-    async def _shake_hands(self, accepted: socket.socket, *, tls: bool) -> None:
+    def make_room(self, gone: list[Visitor]) -> None:
+        """These have to go, for others."""
+        for visitor in gone:
+            self.refused += 1
+            visitor.drop()
+
+    async def _shake_hands(self, visitor: Visitor, accepted: socket.socket, *, tls: bool) -> None:
         loop = asyncio.get_running_loop()
+        secure = {
+            "ssl": self._context,
+            "ssl_handshake_timeout": self.deadline_s,
+            "ssl_shutdown_timeout": TLS_CLOSE_S,
+        }
         try:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            secure = {
-                "ssl": self._context,
-                "ssl_handshake_timeout": self.deadline_s,
-                "ssl_shutdown_timeout": TLS_CLOSE_S,
-            }
             await loop.connect_accepted_socket(
-                lambda: Visitor(self, secure=tls),
+                lambda: visitor,
                 accepted,
                 **(secure if tls else {}),  # type: ignore[arg-type]
             )
@@ -142,8 +153,16 @@ class DoorListener:
             accepted.close()
             self.refused += 1
             self._log.debug("no connection with a client at the door", problem=str(error))
-        finally:
-            self._handshakes -= 1
+
+    def _shaken(self, visitor: Visitor, accepted: socket.socket, task: asyncio.Task[None]) -> None:
+        """A handshake is over: well, badly, or because another one needed the room, perhaps before it began.
+
+        Once the visitor has a transport the socket is that one's.
+        """
+        if task.cancelled() and not visitor.has_come:
+            accepted.close()
+        if not visitor.is_open:
+            self.waiting.done(visitor)
 
     # ── what visitors ask ───────────────────────────────────────────────────────────────────────────────────
 
@@ -152,6 +171,8 @@ class DoorListener:
 
     def went(self, visitor: Visitor) -> None:
         self._connections.pop(visitor, None)
+        self._passed.pop(visitor, None)
+        self.waiting.done(visitor)
 
     def called(self, visitor: Visitor, caller: Caller) -> None:
         """A client has said CONNECT."""
@@ -166,7 +187,12 @@ class DoorListener:
                 self._log.debug(
                     "redirected", client=caller.client, broker=chosen.broker.id, reason=chosen.reason
                 )
+            case PassOn() if len(self._passed) >= self._connections_max:
+                most = self._connections_max
+                visitor.refuse(f"this door passes on no more than {most} clients (door.connections_max)")
             case PassOn() if self.proxy is not None:
+                self._passed[visitor] = None
+                self.waiting.passed(visitor)
                 visitor.work = self.tasks.spawn(self._pass_on(visitor, caller, answer, self.proxy))
             case PassOn():
                 visitor.refuse("this door cannot pass clients on: its coordinator has no certificate")
@@ -209,15 +235,17 @@ class Visitor(asyncio.Protocol):
         self._upstream: Upstream | None = None  # once it is passed on
         self._version: Version = V5
         self._is_answered = False
-        self._held = 0  # bytes that count as held
+        self._is_held_back = False  # the broker does not read
         self.said = b""  # until it is passed on
         self.origin = PassedOn("", 0)
+        self.has_come = False  # it has, or had, a transport
+        self.handshake: asyncio.Task[None] | None = None
         self.work: asyncio.Task[None] | None = None  # finding a broker for it
 
     # ── the socket tells ────────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport, self.has_come = cast(asyncio.Transport, transport), True
         peer = transport.get_extra_info("peername")
         address, port = peer[:2] if isinstance(peer, tuple) else ("", 0)
         self.origin = PassedOn(address, port, self._secure)
@@ -234,8 +262,7 @@ class Visitor(asyncio.Protocol):
             self._hold(data)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._transport = None
-        self._let_go()
+        self._transport, self.said = None, b""
         self._listener.went(self)
         if self._deadline is not None:
             self._deadline.cancel()
@@ -261,10 +288,9 @@ class Visitor(asyncio.Protocol):
             self._answer_http(data)
             return
         self.said += data
-        self._held += len(data)
-        self._listener.held_bytes += len(data)
-        if self._listener.held_bytes > HELD_MAX_BYTES:
-            self.end()
+        listener = self._listener
+        listener.make_room(listener.waiting.said(self, len(data)))
+        if not self.is_open:
             return
         items = self._decoder.feed(data)
         if items:
@@ -310,21 +336,30 @@ class Visitor(asyncio.Protocol):
         self._upstream, self.work = upstream, None
         if self._deadline is not None:
             self._deadline.cancel()
-        self._let_go()
+        self._listener.waiting.done(self)
+        self.said = b""
         self._transport.set_write_buffer_limits(HIGH_BYTES)
-        self._transport.resume_reading()
+        if not self._is_held_back:
+            self._transport.resume_reading()
 
     def send(self, data: bytes) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(data)
+        if self.is_open:
+            cast(asyncio.Transport, self._transport).write(data)
 
     def pause(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
+        self._is_held_back = True
+        if self.is_open:
+            cast(asyncio.Transport, self._transport).pause_reading()
 
     def resume(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        self._is_held_back = False
+        if self.is_open and self._upstream is not None:
+            cast(asyncio.Transport, self._transport).resume_reading()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection that does not end."""
+        return self._transport is not None and not self._transport.is_closing()
 
     def end(self) -> None:
         """End the connection, after what was sent."""
@@ -333,6 +368,9 @@ class Visitor(asyncio.Protocol):
             transport.close()
             asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
 
-    def _let_go(self) -> None:
-        self._listener.held_bytes -= self._held
-        self._held, self.said = 0, b""
+    def drop(self) -> None:
+        """End the connection at once: another one needs its room."""
+        if self._transport is not None:
+            self._transport.abort()
+        elif self.handshake is not None:
+            self.handshake.cancel()

@@ -80,7 +80,10 @@ class Lookup:
     def _reply(self, method: bytes, target: bytes) -> Reply:
         if method not in (b"GET", b"HEAD"):
             return 405, {"error": "use GET"}
-        parts = urlsplit(target.decode("latin-1"))
+        try:
+            parts = urlsplit(target.decode("latin-1"))
+        except ValueError as error:
+            return 400, {"error": str(error)}
         if parts.path == "/healthz":
             return (200 if self._ready else 503), {"ready": self._ready, "brokers": len(self._network.able)}
         if parts.path == "/v1/brokers":

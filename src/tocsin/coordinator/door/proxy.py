@@ -27,6 +27,7 @@ DIALS_MAX: Final = 16  # a broker shakes hands with 64 at a time, of all coordin
 DIAL_S: Final = 3.0  # as clients wait that have another server to try
 ANSWER_S: Final = 10.0  # for the broker's first byte, as long as clients wait for a CONNACK
 HIGH_BYTES: Final = 64 << 10  # that wait for a slow reader, before the other side is not read any more
+LINGER_S: Final = 5.0  # for a broker to read the last bytes of a connection
 CONGESTED_MAX: Final = 500  # each holds up to HIGH_BYTES and one read of the loop (256 KiB at most): 160 MB
 
 
@@ -138,6 +139,7 @@ class Upstream(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._early: list[bytes] = []  # the broker's first bytes, until the client's side is ready
         self._begun = False
+        self._client_is_slow = self._broker_is_slow = False
         self.answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
@@ -152,7 +154,7 @@ class Upstream(asyncio.Protocol):
         self._early = []
         if self._transport is None:
             self._served.end()
-        else:
+        elif not self._client_is_slow:
             self._transport.resume_reading()
 
     def send(self, data: bytes) -> None:
@@ -162,18 +164,27 @@ class Upstream(asyncio.Protocol):
     def pause(self) -> None:
         """The client does not read."""
         if self._transport is not None and not self._transport.is_closing():
+            self._client_is_slow = True
             self._transport.pause_reading()
-            self._proxy.slow(self)
+            self._count()
 
     def resume(self) -> None:
-        self._proxy.quick(self)
-        if self._transport is not None and not self._transport.is_closing():
+        self._client_is_slow = False
+        self._count()
+        if self._begun and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
+    def _count(self) -> None:
+        if self._client_is_slow or self._broker_is_slow:
+            self._proxy.slow(self)
+        else:
+            self._proxy.quick(self)
+
     def end(self) -> None:
-        """End the connection, after what was sent; without a transport, for good."""
-        if self._transport is not None:
+        """End the connection, after what was sent, if the broker reads it; without a transport, for good."""
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
+            asyncio.get_running_loop().call_later(LINGER_S, self._transport.abort)
         self._settle(ConnectionError("ended"))
 
     def _settle(self, error: OSError) -> None:
@@ -198,12 +209,14 @@ class Upstream(asyncio.Protocol):
             self.answered.set_result(None)
 
     def pause_writing(self) -> None:
+        self._broker_is_slow = True
         self._served.pause()
-        self._proxy.slow(self)
+        self._count()
 
     def resume_writing(self) -> None:
+        self._broker_is_slow = False
         self._served.resume()
-        self._proxy.quick(self)
+        self._count()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None

@@ -59,6 +59,8 @@ class Policy(msgspec.Struct, frozen=True):
     users: bool = False  # there is a file of users
     anonymous: Anonymous = "always"
     origins: tuple[str, ...] = ()  # of pages that are let in where loopback is the only proof; "*": all
+    certified: bool = False  # over TLS only clients with a certificate are let in
+    plain: bool = True  # there is a way in without TLS
 
 
 class Admitted(msgspec.Struct, frozen=True):
@@ -108,6 +110,8 @@ class Admission:
     def _decide_client(self, asked: Authenticate, origin: Origin) -> Admitted | CheckPassword | Rejected:
         if origin.certificate_name is not None:
             return Admitted(origin.certificate_name)
+        if origin.passed_on and (problem := self._keeps_out(origin)):
+            return _rejected(asked, NOT_AUTHORIZED, problem)
         if asked.username and self._policy.users:
             return CheckPassword(asked.username, asked.password or b"")
         anonymous = self._policy.anonymous
@@ -129,6 +133,18 @@ class Admission:
             return _rejected(asked, NOT_AUTHORIZED, "a client certificate is needed")
         reason = "only clients on the broker's own machine may connect without proving who they are"
         return _rejected(asked, NOT_AUTHORIZED, reason)
+
+    def _keeps_out(self, origin: Origin) -> str:
+        """Why a client would not get in by itself in the way in which it came to a coordinator's door.
+
+        The door is no way around what the broker's own listeners ask for.
+        """
+        is_plain = origin.scheme == Scheme.MQTT
+        if is_plain and not self._policy.plain:
+            return "this broker takes no clients without TLS, nor does it from a coordinator's door"
+        if not is_plain and self._policy.certified:
+            return "a client certificate is needed, and passes through no door: connect to a broker itself"
+        return ""
 
     def _is_trusted(self, page: str) -> bool:
         """Whether a page may use the proof that its browser is on this machine."""

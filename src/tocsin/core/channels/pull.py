@@ -9,7 +9,7 @@
 The answer is a message for each result, in the order of positions, and a last one that says how many there were and
 where to go on. All of them go to the client that asked, and to nobody else.
 
-    pull = read_pull(topic, payload, response_topic)       raises PullInvalid
+    pull = read_pull(topic, payload, response_topic, correlation)       raises PullInvalid
     pull.name                                              the subscription whose results are meant
 """
 
@@ -27,7 +27,9 @@ NEWEST: Final = 10  # results, if a question states no number
 RESULTS_MAX: Final = 1_000  # of one answer
 ANSWER_BYTES: Final = 1 << 20  # of their payloads; the first result is sent however large it is
 PAYLOAD_MAX_BYTES: Final = 4_096  # of a question
+ECHO_MAX_BYTES: Final = 1_024  # of the reply topic and the correlation data, which every result repeats
 PAYLOAD_INVALID: Final = 0x99
+QUOTA_EXCEEDED: Final = 0x97
 TOPIC_INVALID: Final = 0x90
 ANSWER_TYPE: Final = "tocsin.channel.results"  # the type of an answer's last message
 PULL: Final = Stated("a question for results")
@@ -73,7 +75,9 @@ class _Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _DECODER: Final = msgspec.json.Decoder(_Asked)
 
 
-def read_pull(topic: str, payload: bytes, response_topic: str | None) -> Pull:
+def read_pull(
+    topic: str, payload: bytes, response_topic: str | None, correlation: bytes | None = None
+) -> Pull:
     """Read what a client published to ``$results/…``. Raises ``PullInvalid``."""
     if len(payload) > PAYLOAD_MAX_BYTES:
         raise PullInvalid(
@@ -87,12 +91,24 @@ def read_pull(topic: str, payload: bytes, response_topic: str | None) -> Pull:
         raise PullInvalid(f"a question for results is a JSON object such as {example}: {error}") from None
     if asked.newest is not None and (asked.since is not None or asked.limit is not None):
         raise PullInvalid("ask for the newest results, or for those since a position; not for both")
+    reply = _reply(response_topic or asked.reply)
+    if (size := echo_bytes(reply, correlation)) > ECHO_MAX_BYTES:
+        raise PullInvalid(
+            f"the reply topic and the correlation data have {size} bytes together; "
+            f"every result repeats them, so {ECHO_MAX_BYTES} is the most",
+            QUOTA_EXCEEDED,
+        )
     return Pull(
         CHANNEL_PREFIX + topic.removeprefix(RESULTS_PREFIX),
-        _reply(response_topic or asked.reply),
+        reply,
         _number(asked.limit if asked.newest is None else asked.newest, asked.since),
         _position(asked.since),
     )
+
+
+def echo_bytes(reply: str | None, correlation: bytes | None) -> int:
+    """What every message of an answer repeats of the question."""
+    return len((reply or "").encode()) + len(correlation or b"")
 
 
 def _reply(topic: str | None) -> str:

@@ -51,7 +51,12 @@ class Guard:
         """Read the files; ``OperatorError`` if one cannot be used."""
         settings = settings or Settings()
         files = settings.access
-        self.policy = Policy(users=bool(files.users), anonymous=files.anonymous, origins=files.origins)
+        self.policy = Policy(
+            users=bool(files.users),
+            anonymous=files.anonymous,
+            origins=files.origins,
+            certified=settings.tls.client_certificates == "required",
+        )
         failures = settings.limits.password_failures
         self.users = Users(Path(files.users), failures) if files.users else None
         self._rules = Path(files.rules) if files.rules else None

@@ -9,17 +9,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mqtt5 import PubAckPacket, PublishPacket, QoS
+from mqtt5 import (
+    ConnectPacket,
+    DisconnectPacket,
+    PingReqPacket,
+    PingRespPacket,
+    PubAckPacket,
+    PublishPacket,
+    QoS,
+)
 
 from tests.unit.broker.channels.test_channels import subscribed
-from tests.unit.broker.harness import Door, Peer
+from tests.unit.broker.harness import Door, Peer, until
 from tests.unit.broker.pipeline import NEAR, WIDE, Pipeline
 from tests.unit.broker.talk import ONE, ZERO
+from tocsin.broker.channels import pulls as pulls_module
 from tocsin.broker.channels import results as results_module
 from tocsin.config import Limits
 from tocsin.model.results import k_of
 from tocsin.store.memory import MemoryServer, MemoryStore
-from tocsin.wire.connect import V311
+from tocsin.wire.codec import encode
+from tocsin.wire.connect import V5, V311
 
 FOR_ALICE, FOR_BOB = ("Near", ("alice",)), ("Near", ("bob",))
 HELD = {"north-1"}
@@ -169,18 +179,73 @@ async def test_an_old_client_names_the_reply_topic_in_the_payload(
     assert json.loads(last.payload)["count"] == 1
 
 
+class Busy:
+    """Results that are not read before they are allowed to."""
+
+    def __init__(self, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+        results = door.parts.durable.channels.results
+        self.go = asyncio.Event()
+        self._newest = results.newest
+        monkeypatch.setattr(results, "newest", self.newest)
+
+    async def newest(self, k: str, channel: str, limit: int) -> results_module.ResultBatch:
+        await self.go.wait()
+        return await self._newest(k, channel, limit)
+
+
 async def test_a_client_with_too_many_questions_is_refused_some(
+    door: Door, pipeline: Pipeline[MemoryStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = await door.peer("a")
+    busy = Busy(door, monkeypatch)
+    for _ in range(12):
+        ask(peer, {})
+    await until(lambda: door.parts.durable.pulls.refused == 4)
+    busy.go.set()
+    said = [(await answer(peer))[1] for _ in range(12)]
+    assert sum("count" in each for each in said) == 8
+    assert {each["code"] for each in said if "code" in each} == {0x97}
+
+
+async def test_an_answer_that_takes_too_long_is_given_up(
+    door: Door, pipeline: Pipeline[MemoryStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulls_module, "ANSWER_S", 0.05)
+    busy = Busy(door, monkeypatch)
+    peer = await door.peer("a")
+    for _ in range(5):  # one more than are read at once
+        ask(peer, {})
+    for _ in range(5):
+        assert "took longer than" in (await answer(peer))[1]["error"]
+    busy.go.set()
+    ask(peer, {})
+    assert (await answer(peer))[1]["count"] == 0
+
+
+async def test_nothing_is_sent_that_is_larger_than_the_client_takes(
+    door: Door, pipeline: Pipeline[MemoryStore]
+) -> None:
+    peer = await door.peer("a", connect=ConnectPacket("a", clean_start=True, max_packet_size=60))
+    await tick(pipeline, n(1))
+    ask(peer, {})
+    await until(lambda: door.parts.durable.pulls.answered == 1)
+    ask(peer, {"newest": 0})
+    peer.send(PingReqPacket())
+    await peer.receive(PingRespPacket)
+
+
+async def test_a_question_whose_answer_would_repeat_too_much_is_refused(
     door: Door, pipeline: Pipeline[MemoryStore]
 ) -> None:
     peer = await door.peer("a")
-    pulls = door.parts.durable.pulls
-    turns = [await pulls._turns.acquire() for _ in range(4)]  # the reader is busy
-    for _ in range(12):
-        ask(peer, {})
-    async with asyncio.timeout(5):
-        while pulls.refused < 4:
-            await asyncio.sleep(0.01)
-    for _ in turns:
-        pulls._turns.release()
-    for _ in range(8):
-        await answer(peer)
+    for said in ({"response_topic": "r" * 2_000}, {"response_topic": "r", "correlation_data": bytes(2_000)}):
+        peer.send(PublishPacket("$results/Near/alice", b"", qos=ONE, packet_id=7, **said))
+        assert int((await peer.receive(PubAckPacket)).reason_code) == 0x97
+
+
+async def test_nothing_is_left_of_a_client_that_asks_and_goes(door: Door) -> None:
+    peer = await door.peer("a")
+    asked = PublishPacket("$results/Near/alice", b"", response_topic="r")
+    peer.writer.write(encode(asked, V5) + encode(DisconnectPacket(), V5))
+    assert await peer.closed()
+    assert len(door.parts.durable.pulls._questions) == 0

@@ -100,6 +100,18 @@ async def test_nobody_is_a_link_without_tls(door: Door) -> None:
     await until(lambda: door.link_door.refused == 1)
 
 
+async def test_strangers_do_not_fill_the_log() -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with capture_logs() as lines:
+        async with Door(Limits()) as door:
+            for _ in range(4):
+                assert await refused(door, context)
+            await until(lambda: door.link_door.refused == 4)
+    told = [each["log_level"] for each in lines if each["event"] == "no TLS with who wanted to be a link"]
+    assert told == ["info", "debug", "debug", "debug"]
+
+
 async def test_a_broker_does_not_speak_for_another(door: Door) -> None:
     said = [("cluster", "south")]
     connect = ConnectPacket("$link/south-2", clean_start=True, user_properties=said)

@@ -46,7 +46,13 @@ class Known:
 class Entry:
     """A door in front of one broker."""
 
-    def __init__(self, broker: Broker, *others: BrokerInfo, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        *others: BrokerInfo,
+        limits: Limits | None = None,
+        connections_max: int = 100,
+    ) -> None:
         info = broker.info("north-1", "north")
         entrance = Entrance(Scheme.MQTT, f"127.0.0.1:{broker.port}")
         self.known = Known(msgspec.structs.replace(info, entrances=(entrance,)), *others)
@@ -59,7 +65,7 @@ class Entry:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         pair = security.tls._credentials.certificate_path
         context.load_cert_chain(pair)
-        self.listener = DoorListener(self.door, view, proxy, limits or Limits(), 100, context)
+        self.listener = DoorListener(self.door, view, proxy, limits or Limits(), connections_max, context)
         self.port = self.tls_port = 0
 
     async def __aenter__(self) -> Entry:
@@ -179,6 +185,8 @@ async def test_look_up_says_which_broker_and_why(broker: Broker) -> None:
         ("/v1/broker?scheme=wss", 503),
         ("/long", 431),
         ("/nothing", 404),
+        ("//[", 400),
+        ("http://[::1/v1/broker", 400),
     ],
 )
 async def test_bad_requests_get_an_answer_in_words(broker: Broker, target: str, status: int) -> None:
@@ -196,21 +204,63 @@ async def test_garbage_costs_nobody_anything(broker: Broker, said: bytes) -> Non
             while await reader.read(1_000):
                 pass
         writer.close()
-        assert entry.listener.held_bytes == 0
+        assert entry.listener.waiting.held_bytes == 0
         assert (await entry.get("/healthz"))[0] == 200
 
 
-async def test_connections_and_held_bytes_are_bounded(
+async def test_silent_connections_keep_nobody_out(broker: Broker) -> None:
+    async with Entry(broker, limits=Limits(half_open_max=5), connections_max=10) as entry:
+        silent = [await asyncio.open_connection("127.0.0.1", entry.port) for _ in range(12)]
+        assert (await entry.get("/healthz"))[0] == 200
+        peer, welcome = await entry.knock("c", V311)
+        assert int(welcome.reason_code) == 0
+        async with asyncio.timeout(DEADLINE_S):
+            assert await silent[0][0].read() == b""  # the oldest had to go
+        for _, writer in silent:
+            writer.close()
+        peer.close()
+
+
+async def test_handshakes_that_never_end_keep_nobody_out(broker: Broker) -> None:
+    async with Entry(broker, limits=Limits(half_open_max=5), connections_max=10) as entry:
+        silent = [await asyncio.open_connection("127.0.0.1", entry.tls_port) for _ in range(12)]
+        peer, welcome = await entry.knock("c", V311)
+        assert int(welcome.reason_code) == 0
+        async with asyncio.timeout(DEADLINE_S):
+            assert await silent[0][0].read() == b""
+        for _, writer in silent:
+            writer.close()
+        peer.close()
+
+
+async def test_packets_that_are_never_finished_keep_nobody_out(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door_listener, "HELD_MAX_BYTES", 10)
+    monkeypatch.setattr(door_listener, "HELD_MAX_BYTES", 1_000)
     async with Entry(broker) as entry:
-        peer = Peer(*await asyncio.open_connection("127.0.0.1", entry.port), V5)
-        peer.send(ConnectPacket("a-long-client-id", clean_start=True))
-        assert await peer.closed()
+        reader, writer = await asyncio.open_connection("127.0.0.1", entry.port)
+        writer.write(b"\x10\x80\x80\x02" + bytes(996))
+        await until(lambda: entry.listener.waiting.held_bytes == 1_000)
+        peer, welcome = await entry.knock("c", V311)
+        assert int(welcome.reason_code) == 0
+        async with asyncio.timeout(DEADLINE_S):
+            assert await reader.read() == b""
+        assert entry.listener.waiting.held_bytes == 0
+        writer.close()
         peer.close()
-        entry.listener._connections_max = 0
-        late = Peer(*await asyncio.open_connection("127.0.0.1", entry.port), V5)
-        assert await late.closed()
-        late.close()
-        assert entry.listener.refused == 1
+
+
+async def test_full_door_still_tells_clients_their_broker(broker: Broker) -> None:
+    async with Entry(broker, connections_max=1) as entry:
+        first, welcome = await entry.knock("c", V311)
+        second, refused = await entry.knock("d", V311)
+        third, redirected = await entry.knock("e")
+        answers = [int(each.reason_code) for each in (welcome, refused, redirected)]
+        assert answers == [0, 0x88, 0x9C]
+        assert (await entry.get("/healthz"))[0] == 200
+        first.close()
+        await until(lambda: entry.listener.clients == 0)
+        late, welcome = await entry.knock("f", V311)
+        assert int(welcome.reason_code) == 0
+        for peer in (second, third, late):
+            peer.close()

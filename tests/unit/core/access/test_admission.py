@@ -16,6 +16,7 @@ from tocsin.core.access.admission import (
     source_of,
 )
 from tocsin.core.session.signals import Authenticate, Rejected
+from tocsin.model.network import Scheme
 
 ADMISSION = Admission(connections_max=2)
 
@@ -38,6 +39,28 @@ def rejected(asked: Authenticate, connections: int = 0) -> int:
 def test_a_client_is_welcome_while_there_is_room() -> None:
     assert ADMISSION.decide(asks(), 1) == Admitted()
     assert rejected(asks(), 2) == 0x89
+
+
+@pytest.mark.parametrize(
+    ("scheme", "plain", "certified", "is_in"),
+    [
+        (Scheme.MQTT, True, False, True),
+        (Scheme.MQTT, True, True, True),  # as it could by itself
+        (Scheme.MQTT, False, False, False),
+        (Scheme.MQTTS, False, False, True),
+        (Scheme.MQTTS, True, True, False),
+    ],
+)
+@pytest.mark.parametrize("username", [None, "ann"])
+def test_the_door_is_no_way_around_what_listeners_ask_for(
+    username: str | None, scheme: Scheme, plain: bool, certified: bool, is_in: bool
+) -> None:
+    admission = Admission(2, Policy(users=True, plain=plain, certified=certified))
+    origin = Origin("127.0.0.1", scheme=scheme, passed_on=True)
+    answer = admission.decide(asks(username=username, password=b"x"), 0, origin)
+    assert isinstance(answer, Rejected) is not is_in
+    by_itself = Origin("127.0.0.1", scheme=scheme)
+    assert not isinstance(admission.decide(asks(username=username, password=b"x"), 0, by_itself), Rejected)
 
 
 def test_a_drained_broker_sends_newcomers_on_if_another_has_room() -> None:

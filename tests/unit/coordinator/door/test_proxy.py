@@ -1,0 +1,102 @@
+"""The proxy of a coordinator's door: who does not read stops who writes, from the first byte on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.unit.broker.harness import NETWORK, coordinator_tls
+from tocsin.coordinator.door import proxy as door_proxy
+from tocsin.coordinator.door.proxy import Proxy, Upstream
+
+
+class Socket:
+    """A transport to a broker."""
+
+    def __init__(self) -> None:
+        self.is_read = True
+        self.closing = self.aborted = False
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        self.is_read = True
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def close(self) -> None:
+        self.closing = True
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+class Client:
+    """A client's side that takes nothing: whatever is sent waits."""
+
+    def __init__(self) -> None:
+        self.upstream: Upstream | None = None
+        self.sent = b""
+
+    def begin(self, upstream: Upstream) -> None:
+        self.upstream = upstream
+
+    def send(self, data: bytes) -> None:
+        self.sent += data
+        assert self.upstream is not None
+        self.upstream.pause()
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def end(self) -> None: ...
+
+
+def connected(proxy: Proxy | None = None) -> tuple[Proxy, Client, Upstream, Socket]:
+    proxy = proxy or Proxy(NETWORK, coordinator_tls(), lambda broker: None)
+    client, socket = Client(), Socket()
+    upstream = Upstream(proxy, client)
+    transport: Any = socket
+    upstream.connection_made(transport)
+    return proxy, client, upstream, socket
+
+
+async def test_broker_is_not_read_for_a_client_that_takes_nothing() -> None:
+    _, client, upstream, socket = connected()
+    upstream.data_received(b"CONNACK, and much more")
+    client.begin(upstream)
+    upstream.begin()
+    assert (client.sent, socket.is_read) == (b"CONNACK, and much more", False)
+    upstream.resume()
+    assert socket.is_read
+
+
+async def test_connection_is_slow_until_both_sides_read_again() -> None:
+    proxy, client, upstream, _ = connected()
+    client.begin(upstream)
+    upstream.begin()
+    upstream.pause()
+    upstream.pause_writing()
+    upstream.resume()
+    assert list(proxy._congested) == [upstream]
+    upstream.resume_writing()
+    assert not proxy._congested
+
+
+async def test_connection_to_a_broker_that_does_not_read_ends_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(door_proxy, "LINGER_S", 0.0)
+    _, _, upstream, socket = connected()
+    upstream.end()
+    assert socket.closing
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert socket.aborted
