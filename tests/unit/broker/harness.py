@@ -21,7 +21,7 @@ from tocsin.broker.door.listener import Listener, listening_socket
 from tocsin.broker.door.redirects import Redirects
 from tocsin.broker.forwarding.exchange import Counts, Exchange
 from tocsin.broker.forwarding.fanout import Outbox
-from tocsin.broker.links.door import LinkDoor
+from tocsin.broker.links.door import IncomingConnection, LinkDoor
 from tocsin.broker.links.link import Link, LinkSecurity
 from tocsin.broker.links.pool import LinkPool
 from tocsin.broker.parts import Parts, Ports, Stored
@@ -48,7 +48,7 @@ from tocsin.model.message import broker_address
 from tocsin.model.network import BrokerInfo, Role, Scheme
 from tocsin.runtime.machines.driver import Driver
 from tocsin.runtime.security.authority import Authority
-from tocsin.runtime.security.credentials import PeerTls
+from tocsin.runtime.security.credentials import Identity, PeerTls
 from tocsin.runtime.security.files import Guard
 from tocsin.store.memory import MemoryServer, MemoryStore
 from tocsin.wire.codec import Decoder, encode
@@ -147,6 +147,7 @@ class Door:
         self.port = port
         self.link_port = link_port
         self._peers: list[Peer] = []
+        self._links: list[asyncio.BaseTransport] = []  # that came to it
 
     def _post(self, event: Event) -> None:
         if isinstance(event, InterestsChanged):
@@ -205,6 +206,13 @@ class Door:
         await self.parts.open()
         self._running = asyncio.create_task(self.parts.run())
         await self.listener.open(listening)
+        admit = self.link_door.admit
+
+        def noting(connection: IncomingConnection, transport: asyncio.BaseTransport) -> Identity | None:
+            self._links.append(transport)
+            return admit(connection, transport)
+
+        self.link_door.admit = noting  # type: ignore[method-assign]
         self.link_door.open(links)
         self._taking_part = asyncio.create_task(self.driver.run()) if self._takes_part else None
         if self._takes_part:
@@ -230,6 +238,8 @@ class Door:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for transport in self._links:  # TLS waits for a peer's goodbye, and the peer may be gone
+            cast(asyncio.Transport, transport).abort()
         for _ in range(3):  # for the loop to end what was aborted and closed
             await asyncio.sleep(0)
 

@@ -156,7 +156,7 @@ class LinkDoor:
                 continue
             task = loop.create_task(self._shake_hands(accepted))
             self._handshakes[task] = None
-            task.add_done_callback(partial(self._shaken, peer[0]))
+            task.add_done_callback(partial(self._shaken, accepted, peer[0]))
 
     def _has_room(self, address: str) -> bool:
         rates = None if is_loopback(address) else self._rates
@@ -169,24 +169,22 @@ class LinkDoor:
         return True
 
     async def _shake_hands(self, accepted: socket.socket) -> None:
-        try:
-            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: IncomingConnection(self),
-                accepted,
-                ssl=self._tls.server,
-                ssl_handshake_timeout=self.limits.connect_deadline_us / 1e6,
-                ssl_shutdown_timeout=TLS_CLOSE_S,
-            )
-        except (OSError, asyncio.CancelledError):
-            accepted.close()
-            raise
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: IncomingConnection(self),
+            accepted,
+            ssl=self._tls.server,
+            ssl_handshake_timeout=self.limits.connect_deadline_us / 1e6,
+            ssl_shutdown_timeout=TLS_CLOSE_S,
+        )
 
-    def _shaken(self, address: str, task: asyncio.Task[None]) -> None:
+    def _shaken(self, accepted: socket.socket, address: str, task: asyncio.Task[None]) -> None:
         del self._handshakes[task]
-        if task.cancelled():
+        if task.cancelled():  # perhaps before it had begun
+            accepted.close()
             self.refused += not self._is_closed
         elif (error := task.exception()) is not None:
+            accepted.close()
             self.refused += 1
             self._note_no_tls(address, error)
 
