@@ -23,7 +23,7 @@ def results(
     newest: Annotated[
         int | None,
         typer.Option(
-            "--newest", "-n", min=1, max=RESULTS_MAX, help="How many of the newest; 10 unless told."
+            "--newest", "-n", min=1, max=RESULTS_MAX, help="How many of the newest; 10 by default."
         ),
     ] = None,
     since: Annotated[
