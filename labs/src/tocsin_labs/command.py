@@ -206,9 +206,9 @@ def landmark(
     """Repeat the experiments of the Landmark paper on real processes, and compare the results with the paper's.
 
     `control`: the traffic of 10 to 40 idle brokers (Table 1). `objects`: the traffic that the loss of a broker
-    causes, by what it had (Tables 2 and 3). `latency`: 1 to 5 of 24 brokers are killed at once (Table 4). `sequence`: every
-    message of a publisher while its subscriber's broker fails and is replaced (Figure 8). `scale`: Tables 1 and 4 with
-    up to 1 000 brokers, in virtual time and one process. About 45 minutes in all.
+    causes, by what it had (Tables 2 and 3). `latency`: 1 to 5 of 24 brokers are killed at once (Table 4). `sequence`:
+    every message of a publisher while its subscriber's broker fails and is replaced (Figure 8). `scale`: Tables 1 and
+    4 with up to 1 000 brokers, in virtual time and one process. About 45 minutes in all.
 
         tocsin lab landmark --out results
 

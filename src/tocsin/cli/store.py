@@ -55,7 +55,9 @@ KNOWN = (
 
 @app.command()
 def accounts(
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a configuration.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object instead of a configuration.")
+    ] = False,
     one_account: Annotated[
         bool,
         typer.Option(
