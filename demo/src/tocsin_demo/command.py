@@ -47,11 +47,11 @@ def demo(
     ] = 1,
     seconds: Annotated[
         int | None,
-        typer.Option("--seconds", metavar="N", help=f"How long it is played; {SECONDS} unless told."),
+        typer.Option("--seconds", metavar="N", help=f"How long it is played; {SECONDS} by default."),
     ] = None,
     subscribers: Annotated[
         int | None,
-        typer.Option("--subscribers", metavar="N", help=f"People in the city; {SUBSCRIBERS} unless told."),
+        typer.Option("--subscribers", metavar="N", help=f"People in the city; {SUBSCRIBERS} by default."),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Few people and a short run, as a smoke test.")
@@ -67,7 +67,7 @@ def demo(
 
     It starts a network of its own (NATS, a coordinator, two clusters of two brokers, Spark), defines the application in
     SQL, and has 400 subscribers walk. A broker is killed with -9 after a while, another one freezes, and later a whole
-    cluster is killed. In the end what Spark committed for every subscriber is held against what that subscriber got.
+    cluster is killed. At the end it compares what Spark committed for every subscriber with what that subscriber got.
     The exit code is 1 if anything was lost.
 
     It uses free ports and a temporary directory, and leaves nothing behind. Your own network is `tocsin up`.

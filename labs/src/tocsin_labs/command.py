@@ -68,7 +68,7 @@ def cqbs(
     ] = None,
     seed: SeedOption = 1,
 ) -> None:
-    """Repeat the experiments of the CQBS paper on real processes, and hold the results against the paper's.
+    """Repeat the experiments of the CQBS paper on real processes, and compare the results with the paper's.
 
     `single`: one broker with 1, 10 and 100 subscribers. `coordinator`: 500 queries, 1 000 publishers that come and
     change; with one coordinator (`alone`), then with three whose leader is killed (`replicated`). `full`: three
@@ -101,10 +101,10 @@ def simulation(
     ] = False,
     seed: SeedOption = 1,
 ) -> None:
-    """Repeat the simulation of the REAPS paper in virtual time, and hold the results against the paper's.
+    """Repeat the simulation of the REAPS paper in virtual time, and compare the results with the paper's.
 
     100 brokers in 3 clusters, 100 000 subscribers, 100 channels: figures 4a to 4d, 5a and 5b. The planner, the
-    replication and the choice of stand-ins are those of the product. Some minutes on one processor.
+    replication and the choice of backups that stand in are those of the product. Some minutes on one processor.
 
         tocsin lab reaps simulation --out results
 
@@ -153,7 +153,7 @@ def prototype(
     ] = None,
     seed: SeedOption = 1,
 ) -> None:
-    """Repeat the measurements of the REAPS paper on real processes, and hold the results against the paper's.
+    """Repeat the measurements of the REAPS paper on real processes, and compare the results with the paper's.
 
     Four brokers in two clusters, 400 people who walk through a city, and a channel on Spark that tells each of them of
     emergencies nearby. One broker is stopped, killed, and killed while its neighbour is down: how soon are its
@@ -203,12 +203,12 @@ def landmark(
     ] = None,
     seed: SeedOption = 1,
 ) -> None:
-    """Repeat the experiments of the Landmark paper on real processes, and hold the results against the paper's.
+    """Repeat the experiments of the Landmark paper on real processes, and compare the results with the paper's.
 
-    `control`: what 10 to 40 brokers say while nothing happens (Table 1). `objects`: what flows because a broker fails,
-    by what it had (Tables 2 and 3). `latency`: 1 to 5 of 24 brokers are killed at once (Table 4). `sequence`: every
-    message of a publisher while its subscriber's broker fails and is replaced (Figure 8). `scale`: Tables 1 and 4 with
-    up to 1 000 brokers, in virtual time and one process. About 45 minutes in all.
+    `control`: the traffic of 10 to 40 idle brokers (Table 1). `objects`: the traffic that the loss of a broker
+    causes, by what it had (Tables 2 and 3). `latency`: 1 to 5 of 24 brokers are killed at once (Table 4). `sequence`:
+    every message of a publisher while its subscriber's broker fails and is replaced (Figure 8). `scale`: Tables 1 and
+    4 with up to 1 000 brokers, in virtual time and one process. About 45 minutes in all.
 
         tocsin lab landmark --out results
 

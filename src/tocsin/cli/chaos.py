@@ -103,7 +103,10 @@ def chaos(
     kinds: Annotated[
         str,
         typer.Option(
-            "--kinds", metavar="KIND,…", help=f"Of --random: {', '.join(KINDS)}.", show_default=False
+            "--kinds",
+            metavar="KIND,…",
+            help=f"With --random: {', '.join(KINDS)}; by default all that the network allows.",
+            show_default=False,
         ),
     ] = "",
     chosen: Annotated[
@@ -115,8 +118,12 @@ def chaos(
             show_default=False,
         ),
     ] = None,
-    subscribers: Annotated[int, typer.Option("--subscribers", metavar="N", min=1, max=2_000)] = 24,
-    publishers: Annotated[int, typer.Option("--publishers", metavar="N", min=1, max=500)] = 6,
+    subscribers: Annotated[
+        int, typer.Option("--subscribers", metavar="N", min=1, max=2_000, help="Subscribers of the load.")
+    ] = 24,
+    publishers: Annotated[
+        int, typer.Option("--publishers", metavar="N", min=1, max=500, help="Publishers of the load.")
+    ] = 6,
     rate: Annotated[
         float,
         typer.Option(
@@ -164,9 +171,9 @@ def chaos(
 
         tocsin chaos --restart broker/north-1 --restart broker/north-2 --restart coordinator-1 --every 20s
 
-    The exit code is 1 if a message that was acknowledged was lost, if one came twice at QoS 2, or out of order, or to
-    somebody who had unsubscribed, or if somebody heard no more. Ctrl-C heals everything and gives the account (twice:
-    at once).
+    The exit code is 1 if an acknowledged message was lost, came twice at QoS 2, came out of order or came to a client
+    that had unsubscribed, or if a subscriber heard nothing any more. Ctrl-C heals everything and prints the account
+    (twice: at once).
     """
     settings = process_settings(config, sets, state)
     network = Running.find(Path(settings.state))

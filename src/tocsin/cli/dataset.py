@@ -136,7 +136,7 @@ def quarantine(
 def replay(found: Found, name: NameArgument) -> None:
     """Fit the records in a dataset's quarantine once more, and move those that fit now.
 
-    Use it after the dataset was created again with other columns. Channels take them as new. It is done on a
+    Use it after the dataset was created again with other columns. To channels the moved records are new. Run it on a
     machine that has the storage; Spark need not run.
     """
     landing, dataset = _open(name, found)

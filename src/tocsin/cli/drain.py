@@ -29,11 +29,11 @@ LOOK_S: Final = 0.5
 def drain(
     broker: Annotated[
         str,
-        typer.Argument(metavar="[BROKER]", help="Id of the broker to empty. Without it: show all drains."),
+        typer.Argument(metavar="BROKER", help="Id of the broker to empty. Without it: show all drains."),
     ] = "",
     undo: Annotated[bool, typer.Option("--undo", help="Let the broker take clients again.")] = False,
     wait: Annotated[
-        float, typer.Option("--wait", min=0, metavar="SECONDS", help="Wait until it is empty, for so long.")
+        float, typer.Option("--wait", min=0, metavar="SECONDS", help="How long to wait until it is empty.")
     ] = 0.0,
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     config: ConfigOption = None,

@@ -87,7 +87,7 @@ def backup(
 @app.command()
 def door(
     client: Annotated[
-        str, typer.Argument(metavar="[CLIENT]", help="Client id; a new client if left out.")
+        str, typer.Argument(metavar="CLIENT", help="Client id; a new client if left out.")
     ] = "",
     home: Annotated[
         str, typer.Option("--home", metavar="BROKER", help="Id or address of the client's home.")
@@ -109,7 +109,7 @@ def door(
 
         tocsin explain door phone --home north-1 --near north --json
 
-    The door of this machine's network is asked; where none runs here, those of the settings.
+    It asks the door of this machine's network, or those of the settings where none runs here.
     """
     settings = network_settings(config, sets, state)
     network = read_network(Path(settings.state))
@@ -129,7 +129,7 @@ def standby(
     broker: Annotated[
         str | None,
         typer.Argument(
-            metavar="[BROKER]", help="Id of the broker, as in the settings; all brokers if left out."
+            metavar="BROKER", help="Id of the broker, as in the settings; all brokers if left out."
         ),
     ] = None,
     json: Annotated[
@@ -145,8 +145,8 @@ def standby(
 
         tocsin explain standby north-1 --json -c tocsin.toml
 
-    Weights are those of `[scoring]` in the settings. Delay and bandwidth are what a standby has measured to the brokers
-    that the broker has to do with. The exit code is 1 if nothing is known yet.
+    Weights are those of `[scoring]` in the settings. Delay and bandwidth are what a standby has measured to the
+    broker's peers: its links, its backups and its cluster. The exit code is 1 if nothing is known yet.
     """
     settings = network_settings(config, sets, state)
     rows, leads = asyncio.run(_read_standbys(settings))

@@ -22,9 +22,7 @@ def results(
     ] = None,
     newest: Annotated[
         int | None,
-        typer.Option(
-            "--newest", "-n", min=1, max=RESULTS_MAX, help="How many of the newest; 10 unless told."
-        ),
+        typer.Option("--newest", "-n", min=1, max=RESULTS_MAX, help="How many of the newest; 10 by default."),
     ] = None,
     since: Annotated[
         int | None,

@@ -32,7 +32,7 @@ SHOWN: Final = 50  # messages that are listed unless more are asked for
 SHOWN_MAX: Final = 10_000
 LEFT: Final = 1  # the exit code of ``remove`` where some were written again during it
 
-FilterArgument = Annotated[str, typer.Argument(metavar="[FILTER]", help="A topic filter, as in SUBSCRIBE.")]
+FilterArgument = Annotated[str, typer.Argument(metavar="FILTER", help="A topic filter, as in SUBSCRIBE.")]
 
 
 class Message(msgspec.Struct, frozen=True):

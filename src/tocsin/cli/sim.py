@@ -61,7 +61,7 @@ def _list(source: Path | None) -> None:
 def run_scenario(
     name: Annotated[str, typer.Argument(metavar="SCENARIO", help="The scenario; see `tocsin sim list`.")],
     seed: Annotated[int | None, typer.Option(help="Run this seed only.")] = None,
-    runs: Annotated[int | None, typer.Option(help=f"How many seeds to run; {RUNS} unless told.")] = None,
+    runs: Annotated[int | None, typer.Option(help=f"How many seeds to run; {RUNS} by default.")] = None,
     first_seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
     jobs: Annotated[int, typer.Option(help="How many processes to use.")] = 1,
     source: Source = None,

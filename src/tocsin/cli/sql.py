@@ -61,7 +61,7 @@ def sql(
 ) -> None:
     """Define datasets, feeds and channels, and ask about what they hold.
 
-    Without options a prompt; statements end with a semicolon, and the tabulator completes words and names:
+    Without options it is a prompt: statements end with a semicolon, and the Tab key completes words and names:
 
         tocsin sql
 

@@ -55,7 +55,9 @@ KNOWN = (
 
 @app.command()
 def accounts(
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object instead of a configuration.")
+    ] = False,
     one_account: Annotated[
         bool,
         typer.Option(
@@ -126,7 +128,7 @@ def add(
 
 @users.command(name="list")
 def list_users(config: ConfigOption = None, sets: SetOption = None, state: StateOption = None) -> None:
-    """Print the names and public keys of all users of SQL, one a line.
+    """Print the names and public keys of all SQL users, one per line.
 
     tocsin store user list
     """
@@ -164,7 +166,7 @@ def add_process(
     sets: SetOption = None,
     state: StateOption = None,
 ) -> None:
-    """Add a key of its own for a process elsewhere, which may do what its role may. It can be taken back by itself.
+    """Add a key for a process on another machine, with the rights of its role. You can revoke it by itself.
 
         tocsin store key add broker south-1
 
@@ -180,7 +182,7 @@ def add_process(
 
 @keys.command(name="list")
 def list_keys(config: ConfigOption = None, sets: SetOption = None, state: StateOption = None) -> None:
-    """Print role, name and public key of every key of a process, one a line; `-` is the role's own on this machine.
+    """Print role, name and public key of every process key, one per line; `-` is the role's own on this machine.
 
     Keys that were added with one public key in an earlier release are marked: remove them, and add them with both.
 

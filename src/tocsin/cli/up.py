@@ -57,7 +57,7 @@ def up(
     too. The network is ready when its brokers are; the pipeline's row says when Spark is.
 
     It shows the addresses and the health of every process, restarts those that end, and stops all of them in
-    order on Ctrl-C (twice: at once). Started again on the same state directory it goes on where it was.
+    order on Ctrl-C (twice: at once). Start it again on the same state directory, and it goes on where it was.
 
     Two clusters of three brokers, on ports 1883 to 1888:
 

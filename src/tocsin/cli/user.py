@@ -35,7 +35,7 @@ def add(
 ) -> None:
     """Add a user, or change a password; clients that are connected with the old one are disconnected.
 
-    The file is created if it is missing. It holds argon2 hashes, is replaced atomically; only its owner can read it.
+    The file is created if it is missing. It holds argon2 hashes, and only its owner can read it.
 
         tocsin user add gateway -c tocsin.toml
 

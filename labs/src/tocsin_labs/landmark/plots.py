@@ -176,10 +176,12 @@ def _sequence(axes: Any, found: Sequenced) -> None:
 
 def draw_scale(rests: Sequence[Rest], kills: Sequence[Kill], out: Path) -> None:
     """Tables 1 and 4 in virtual time: time by failures, traffic by brokers, and what the leader takes."""
-    figure, panels = pyplot().subplots(1, 3, figsize=(17, 5.2), layout="constrained")
-    _falls(panels[0], kills)
-    _traffic(panels[1], rests)
-    _leader(panels[2], rests, kills)
+    figure, panels = pyplot().subplot_mosaic(
+        [["falls", "falls"], ["traffic", "leader"]], figsize=(11, 10), layout="constrained"
+    )
+    _falls(panels["falls"], kills)
+    _traffic(panels["traffic"], rests)
+    _leader(panels["leader"], rests, kills)
     save(figure, out / "scale.png")
 
 
@@ -204,7 +206,7 @@ def _falls(axes: Any, kills: Sequence[Kill]) -> None:
     finish(
         axes, "Table 4, simulated: from the kill of so many at once", "brokers that fail", "virtual seconds"
     )
-    axes.legend(fontsize=6)
+    axes.legend(fontsize=8, ncols=2)
 
 
 def _by_failures(kills: Sequence[Kill], name: str) -> list[tuple[int, float]]:
