@@ -439,7 +439,7 @@ class Lagging(MemoryStore):
 
 
 @pytest.mark.parametrize("anew", [False, True])
-async def test_messages_of_a_stream_that_left_reach_a_query_at_a_broker_that_lags(anew: bool) -> None:
+async def test_messages_of_a_gone_stream_reach_queries_at_a_lagging_broker(anew: bool) -> None:
     """It is told that the stream left before it has read the messages: by a notice that waits no longer, or anew."""
     server = MemoryServer()
     store = Lagging(server)

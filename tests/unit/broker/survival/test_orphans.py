@@ -80,7 +80,7 @@ async def test_an_earlier_incarnations_session_is_released_and_then_expires(plac
     assert await place.stored() is None
 
 
-async def test_a_session_may_be_a_standbys_until_a_leader_counts_on_this_process(place: Place) -> None:
+async def test_sessions_may_be_a_standbys_until_a_leader_counts_on_us(place: Place) -> None:
     place.orphans.count(False)
     await place.write(SERVED)
     place.orphans.saw(SERVED)

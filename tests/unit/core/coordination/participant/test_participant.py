@@ -289,7 +289,7 @@ def test_streams_that_left_while_it_was_away_are_learned_from_unread_messages() 
     assert not broker.machine.in_doubt(broker.now_us)
 
 
-def test_a_broker_lags_until_all_is_read_that_came_before_the_last_departure() -> None:
+def test_a_broker_lags_until_it_has_read_to_the_last_departure() -> None:
     broker = asking()
     for number, topic in enumerate("ab", 1):
         broker.notice(notices.Joined("q", topic, LAMP))
@@ -307,7 +307,7 @@ def test_everything_told_anew_without_departures_leaves_no_doubt() -> None:
     assert not broker.machine.in_doubt(broker.now_us)
 
 
-def test_a_departure_that_waits_no_longer_for_the_log_leaves_doubt_until_it_is_read() -> None:
+def test_a_departure_that_did_not_wait_leaves_doubt_until_all_is_read() -> None:
     broker = asking()
     broker.notice(notices.Joined("q", "a", LAMP))
     assert of(StreamLeft, broker.notice(notices.Left("q", "a", LAMP, 30))) == []
