@@ -1,6 +1,6 @@
 """The outgoing side of a connection: frames for its client, in few and cheap writes, within bounds.
 
-Bytes are written past the transport while nothing waits in it (``broker.forwarding.sockets``). Once the kernel takes no
+Bytes are written past the transport while nothing waits in it (``broker.forwarding.fanout``). Once the kernel takes no
 more they wait in the transport, and are counted against the budget of the client, its user and the broker. Beyond
 ``outbound_max_bytes``, or without room in the budget, messages at QoS 0 are dropped and counted. Answers are not
 dropped: a client that has ANSWERS_BYTES of them waiting is read no more until it has read them.
@@ -14,8 +14,7 @@ from typing import Final
 from tocsin.broker.client import ClientConnection
 from tocsin.broker.connection.topic_aliases import NONE, Aliases
 from tocsin.broker.forwarding.exchange import Exchange
-from tocsin.broker.forwarding.fanout import OutletSet
-from tocsin.broker.forwarding.sockets import NOWHERE, descriptor_of, write
+from tocsin.broker.forwarding.fanout import NOWHERE, OutletSet, descriptor_of, write
 from tocsin.broker.links.link import NO_MAXIMUM
 from tocsin.core.budgets.budget import Account, Kind
 

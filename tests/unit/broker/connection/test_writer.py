@@ -10,8 +10,7 @@ from mqtt5 import PublishPacket
 from tests.unit.broker.harness import exchange_of
 from tocsin.broker.client import ClientConnection
 from tocsin.broker.connection.writer import ANSWERS_BYTES, FLOOR_BYTES, ClientWriter
-from tocsin.broker.forwarding.fanout import Outbox
-from tocsin.broker.forwarding.sockets import NOWHERE
+from tocsin.broker.forwarding.fanout import NOWHERE, Outbox
 from tocsin.broker.links.link import Link
 from tocsin.core.budgets.budget import Kind, Refusal
 from tocsin.model.network import BrokerInfo
