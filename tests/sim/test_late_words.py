@@ -9,7 +9,7 @@ import pytest
 
 from tests.sim.scenes import SECOND, first_broken, reached, settings, until
 from tocsin.core.machine import Say
-from tocsin.core.survival.arrival_times import ArrivalTimes
+from tocsin.core.survival.announcements import ArrivalTimes
 from tocsin.model.message import Address
 from tocsin.sim.faults import BadWeather, Fault
 from tocsin.sim.invariants import Invariant

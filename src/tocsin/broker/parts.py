@@ -80,7 +80,7 @@ from tocsin.core.links.signals import Ending as LinkEnding
 from tocsin.core.machine import Event
 from tocsin.core.replication.gamma import Left
 from tocsin.core.replication.signals import Policy
-from tocsin.core.survival.arrival_times import ArrivalClock
+from tocsin.core.survival.announcements import ArrivalClock
 from tocsin.core.survival.takeover import TakeoverMachine
 from tocsin.model.channel_places import ChannelNames
 from tocsin.model.network import BrokerInfo, Scheme

@@ -7,7 +7,7 @@ everywhere.
 The metadata of streams that are published here are known (``keys``), so that messages can carry them;
 ``core.streams.metadata`` decides which of several statements counts.
 
-A client's connections have **epochs**, the times at which it came (``core.survival.arrival_times``), so that the
+A client's connections have **epochs**, the times at which it came (``core.survival.announcements``), so that the
 coordinator knows which of two brokers has it. They grow by two at least: the number between two connections is for the
 end of what came before.
 """
@@ -25,11 +25,10 @@ from mqtt5 import Will
 from tocsin.broker.client import Client
 from tocsin.core.coordination.participant.signals import ClientsChanged
 from tocsin.core.session.will import will_message
-from tocsin.core.streams.machine import ClientStreams
+from tocsin.core.streams.machine import ClientStreams, Tickets
 from tocsin.core.streams.metadata import Learned, StreamMetadata
 from tocsin.core.streams.signals import DeclareStream
-from tocsin.core.streams.tickets import Tickets
-from tocsin.core.survival.arrival_times import ArrivalClock
+from tocsin.core.survival.announcements import ArrivalClock
 from tocsin.model.publication import Publication
 from tocsin.model.stream import Metadata, Value
 from tocsin.runtime.machines.clock import wall_us

@@ -26,8 +26,8 @@ Transitions of ``ClientDelivery``:
 **Deliveries** above QoS 0 come from the log (``core.delivery.window``). While the client keeps up, the shell offers
 entries as the log brings them (``offer``: the hot path, no event). When the client's window is full, or its
 connection is congested, the client is behind: the machine asks for batches of the log (``ReadBatch``) until it has
-caught up. Critical messages are a track of their own (``core.delivery.message_tracks``), and so are results of
-channels (``core.delivery.result_tracks``).
+caught up. Critical messages are a track of their own (``core.delivery.tracks``), and so are results of
+channels (``core.delivery.tracks``).
 
 **The stored session** is one cell (``core.delivery.session_cell``). A packet that must wait for a change to be
 durable (SUBACK, PUBREL, PUBCOMP) waits for the next write that contains it; other changes are written soon. If the
@@ -50,11 +50,8 @@ import msgspec
 from mqtt5 import PubRelPacket
 
 from tocsin.core.channels.request import ChannelFilter
-from tocsin.core.delivery.answers import hear
 from tocsin.core.delivery.catch_up import CatchingUp
-from tocsin.core.delivery.message_tracks import MessagesTrack
 from tocsin.core.delivery.record_ids import RecordIds
-from tocsin.core.delivery.result_tracks import ResultsTrack, checkpoint_later
 from tocsin.core.delivery.session_cell import SessionCell
 from tocsin.core.delivery.signals import (
     AFTERWARDS,
@@ -84,7 +81,8 @@ from tocsin.core.delivery.signals import (
     Writable,
 )
 from tocsin.core.delivery.stored_session import StoredSession, within
-from tocsin.core.delivery.window import ALL_RESULTS, POSITION_IDS, WAIT, DeliveryWindow, Progress
+from tocsin.core.delivery.tracks import MessagesTrack, ResultsTrack, checkpoint_later
+from tocsin.core.delivery.window import ALL_RESULTS, POSITION_IDS, WAIT, DeliveryWindow, Progress, hear
 from tocsin.core.filters import filter_type
 from tocsin.core.forwarding.table import Subscription
 from tocsin.core.machine import Effect, Event, SetTimer, Stored, StoreFailed, Table, TableMachine, TimerFired
