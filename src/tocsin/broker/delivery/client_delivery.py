@@ -59,8 +59,7 @@ from tocsin.errors import StoreFull
 from tocsin.model.stream import Metadata, Value
 from tocsin.ports import Entry, Table
 from tocsin.runtime.faults.kill_points import AFTER_SEND, BEFORE_SEND, IN_REPLAY, reach
-from tocsin.runtime.machines.callbacks import PendingCallbacks
-from tocsin.runtime.machines.shell import Shell
+from tocsin.runtime.machines.shell import PendingCallbacks, Shell
 from tocsin.wire.codec import encode
 from tocsin.wire.replication import Positions
 

@@ -44,9 +44,8 @@ from tocsin.model.message import broker_address
 from tocsin.model.network import BrokerInfo
 from tocsin.model.versions import UNREADABLE
 from tocsin.ports import Bus, BusMessage
-from tocsin.runtime.machines.callbacks import PendingCallbacks
 from tocsin.runtime.machines.clock import monotonic_s, wall_us
-from tocsin.runtime.machines.shell import Shell
+from tocsin.runtime.machines.shell import PendingCallbacks, Shell
 from tocsin.runtime.machines.tasks import Ending
 from tocsin.wire.replication import (
     LOCAL,

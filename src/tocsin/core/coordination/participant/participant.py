@@ -36,7 +36,6 @@ from tocsin.core.coordination.participant.inbox import Inbox
 from tocsin.core.coordination.participant.link_reports import Linkage
 from tocsin.core.coordination.participant.message_evidence import MessageEvidence
 from tocsin.core.coordination.participant.network_view import NetworkView
-from tocsin.core.coordination.participant.pending_clears import CLEAR_US, PendingClears
 from tocsin.core.coordination.participant.signals import (
     AwaitDispatch,
     ClearTo,
@@ -56,7 +55,7 @@ from tocsin.core.coordination.participant.signals import (
     QueriesChanged,
     Settled,
 )
-from tocsin.core.coordination.participant.submission import Submission
+from tocsin.core.coordination.participant.submission import CLEAR_US, PendingClears, Submission
 from tocsin.core.machine import (
     CancelTimer,
     Effect,

@@ -2,27 +2,176 @@
 
 The first command goes at once; commands of the next COALESCE_US gather, and go together. Unacknowledged commands are
 sent again: after a while that doubles, when another leads, and from where a leader says that something is missing.
+
+The number of a command says where it stands in its incarnation; the **ticket** is the shell's number for it, and stays
+when the broker rejoins. Tickets grow; a command without one has 0. Commands are sent in messages of at most
+MESSAGE_MAX_BYTES, and no more than WINDOW_MAX_BYTES ahead of what is acknowledged; unacknowledged ones go again from
+the start of the window (``Outgoing``).
+
+A change that the log has is not known to every affected broker yet. It is **clear** when a leader says so, or after
+CLEAR_US; tickets become clear in their order, each is told once (``PendingClears``).
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from tocsin.core.coordination.participant.declared import DeclaredState
-from tocsin.core.coordination.participant.outgoing import Outgoing
 from tocsin.core.coordination.participant.signals import ParticipantTimer, StreamRefused
 from tocsin.core.machine import CancelTimer, Effect, Send, SetTimer
 from tocsin.model.message import COORDINATOR
 from tocsin.model.network import BrokerInfo
 from tocsin.model.versions import speaks
-from tocsin.wire.commands import ClientAway, ClientBack, ClientGone, Joined, Left, Streams
+from tocsin.wire.commands import (
+    BrokerCommand,
+    ClientAway,
+    ClientBack,
+    ClientGone,
+    Joined,
+    Left,
+    Streams,
+    encode_command,
+)
+from tocsin.wire.control import Submit
 from tocsin.wire.notices import Item, Refused
 
 COALESCE_US: Final = 2_000  # after an immediate command, further changes gather for so long
 RESEND_FIRST_US: Final = 300_000
 RESEND_MAX_US: Final = 3_000_000
 GO_BACK_US: Final = 50_000  # at most so often are commands repeated because one was lost before them
+MESSAGE_MAX_BYTES: Final = 256 << 10  # before the command that passes it
+WINDOW_MAX_BYTES: Final = 1 << 20
+# Enough for another to lead, so that messages published in that time are late and not lost.
+CLEAR_US: Final = 5_000_000
+
+
+class _Waiting(NamedTuple):
+    number: int
+    ticket: int
+    since_us: int
+
+
+class PendingClears:
+    """The broker's own changes for which messages wait. Each method that ends waits returns the highest ticket that is
+    clear with it; 0 if there is none.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[_Waiting] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def wait(self, number: int, ticket: int, now_us: int) -> None:
+        self._waiting.append(_Waiting(number, ticket, now_us))
+
+    def up_to(self, number: int) -> int:
+        """Commands up to this one are clear."""
+        ticket = 0
+        while self._waiting and self._waiting[0].number <= number:
+            ticket = self._waiting.popleft().ticket
+        return ticket
+
+    def all(self, ticket: int = 0) -> int:
+        """Nobody is waited for any more, up to this ticket at least."""
+        if self._waiting:
+            ticket = max(ticket, self._waiting[-1].ticket)
+            self._waiting.clear()
+        return ticket
+
+    def late(self, now_us: int) -> int:
+        """The changes that have waited long enough."""
+        ticket = 0
+        while self._waiting and now_us - self._waiting[0].since_us >= CLEAR_US:
+            ticket = self._waiting.popleft().ticket
+        return ticket
+
+    def patience_us(self, now_us: int) -> int:
+        """How long the first one still waits."""
+        return max(0, self._waiting[0].since_us + CLEAR_US - now_us)
+
+
+class _Command(NamedTuple):
+    command: BrokerCommand
+    ticket: int
+    size: int
+
+
+class Outgoing:
+    """The unacknowledged commands of one broker."""
+
+    def __init__(self, broker: str) -> None:
+        self.incarnation = 0
+        self._broker = broker
+        self._pending: deque[_Command] = deque()  # not acknowledged, in order
+        self._applied = 0  # number of the last that is acknowledged
+        self._sent = 0  # how many of the pending were sent
+        self._sent_bytes = 0  # of those
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    @property
+    def applied(self) -> int:
+        return self._applied
+
+    @property
+    def last(self) -> int:
+        """The number of the last command."""
+        return self._applied + len(self._pending)
+
+    def begin(self, incarnation: int, commands: Iterable[BrokerCommand]) -> None:
+        """A new incarnation: these come first, then what is still to be acknowledged and has a ticket."""
+        self.incarnation = incarnation
+        kept = [each for each in self._pending if each.ticket]
+        self._pending = deque()
+        self._applied = 0
+        self.repeat()
+        for command in commands:
+            self.add(command)
+        self._pending.extend(kept)
+
+    def add(self, command: BrokerCommand, ticket: int = 0) -> int:
+        """One more; its number."""
+        self._pending.append(_Command(command, ticket, len(memoryview(encode_command(command)))))
+        return self.last
+
+    def send(self) -> list[Submit]:
+        """The commands that may be sent and were not."""
+        messages: list[Submit] = []
+        while self._sent < len(self._pending) and self._sent_bytes < WINDOW_MAX_BYTES:
+            first, size, run = self._sent, 0, []
+            while self._sent < len(self._pending) and size < MESSAGE_MAX_BYTES:
+                each = self._pending[self._sent]
+                run.append(each.command)
+                size += each.size
+                self._sent += 1
+            self._sent_bytes += size
+            messages.append(Submit(self._broker, self.incarnation, self._applied + first + 1, tuple(run)))
+        return messages
+
+    def ticket(self, number: int) -> int:
+        """The ticket of a command that is not acknowledged yet; 0 if it has none."""
+        place = number - self._applied - 1
+        return self._pending[place].ticket if 0 <= place < len(self._pending) else 0
+
+    def repeat(self) -> None:
+        """Nothing counts as sent any more."""
+        self._sent = self._sent_bytes = 0
+
+    def acknowledge(self, applied: int) -> int:
+        """Commands up to this number are in the log; the newest ticket among them, 0 if there is none."""
+        ticket = 0
+        while self._applied < applied and self._pending:
+            done = self._pending.popleft()
+            self._applied += 1
+            if self._sent:
+                self._sent -= 1
+                self._sent_bytes -= done.size
+            ticket = done.ticket or ticket
+        return ticket
 
 
 class Submission:

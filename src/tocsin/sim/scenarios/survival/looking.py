@@ -14,8 +14,8 @@ import msgspec
 from tocsin.broker.assembly import Broker
 from tocsin.broker.delivery.message_log import Stored
 from tocsin.core.coordination.participant.participant import Participant
-from tocsin.core.coordination.participant.pending_clears import CLEAR_US
 from tocsin.core.coordination.participant.signals import ClientsChanged
+from tocsin.core.coordination.participant.submission import CLEAR_US
 from tocsin.core.delivery.stored_session import StoredSession, decode_session, session_key
 from tocsin.core.forwarding.table import Leads
 from tocsin.core.machine import Effect, Event, Say

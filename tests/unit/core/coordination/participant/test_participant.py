@@ -8,7 +8,6 @@ from tests.unit.core.coordination.histories import HUB, NORTH, SOUTH
 from tests.unit.core.coordination.one_broker import BEAT_US, CHANGE, Broker, of, sent
 from tocsin.core.coordination.participant.heartbeat import ANSWERS_US, BEATS
 from tocsin.core.coordination.participant.participant import BEHIND_US, SUSPECT_LEAST_US
-from tocsin.core.coordination.participant.pending_clears import CLEAR_US
 from tocsin.core.coordination.participant.signals import (
     AwaitDispatch,
     ClearTo,
@@ -25,6 +24,7 @@ from tocsin.core.coordination.participant.signals import (
     StreamLeft,
     StreamRefused,
 )
+from tocsin.core.coordination.participant.submission import CLEAR_US
 from tocsin.core.machine import (
     Effect,
     FollowLog,
