@@ -481,7 +481,8 @@ class Parts:
         return self.exchange.queries.is_judging() or self._ports.member.in_doubt(now_us())
 
     def _take(self, entry: Entry, publication: Publication) -> None:
-        if publication.resolved and self._ports.member.in_doubt(now_us()):
+        member = self._ports.member
+        if member.picture.sets and publication.resolved and member.in_doubt(now_us()):
             metadata = publication.metadata
             self._ports.post(MessageRead(topic=publication.topic, metadata=metadata, cause=entry.id))
         self.exchange.take(entry, publication)

@@ -267,4 +267,4 @@ async def test_a_sessions_metadata_yields_to_the_coordinators(
         await publish(again, "a", b"2")
         await publish(again, "b", b"2")
         known = door.exchange.registry
-        await until(lambda: known.keys("a") is None and known.keys("b") == {"kind": "door"})
+        await until(lambda: known.metadata.of("a") is None and known.metadata.of("b") == {"kind": "door"})

@@ -487,7 +487,9 @@ class Connection(asyncio.Protocol):
             self._count_under_way()
 
     def _count_under_way(self) -> None:
-        self._pace.wait(UNDER_WAY, self._session.committing >= self._listener.limits.receive_max)
+        full = self._session.committing >= self._listener.limits.receive_max
+        if full or self._pace.reasons:
+            self._pace.wait(UNDER_WAY, full)
 
     def _publishing(self) -> ClientPublisher:
         if self._publisher is None:

@@ -185,7 +185,8 @@ class ClientSubscriber:
     def begin(self) -> None:
         """The client of a stored session is welcomed."""
         for name in self._client.delivery.subscriptions:
-            self._exchange.queries.listings.begin(self._client, name)
+            if filter_type(name) is ListingFilter:
+                self._exchange.queries.listings.begin(self._client, name)
         self.room_made()
 
     def room_made(self) -> None:

@@ -195,7 +195,8 @@ class Exchange:
     def take(self, entry: Entry, publication: Publication) -> None:
         """An entry of the message log: to every client here that wants it."""
         waited_s = max(0.0, wall_s() - entry.at_us / 1e6)
-        self._groups.arrived(entry, publication)
+        if self._groups.local:
+            self._groups.arrived(entry, publication)
         if publication.retain:
             self._retained.saw(publication, entry.position, entry.at_us / 1e6)
         wanted = self.queries.wanted(publication)

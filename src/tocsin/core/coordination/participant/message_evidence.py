@@ -4,8 +4,8 @@ A leader that has given a broker up lets publishers of new streams go on without
 read their messages before it hears that the streams joined. Each message of the log says what was said of its stream,
 so that the broker can tell by itself: what satisfies a query, and is not among its streams, has joined.
 
-``find`` names those queries. A stream is judged once for as long as the same is said of it, and the answers stay as
-they are (``forget``): a message more of a stream costs one comparison, however many queries there are.
+``find`` names those queries. A stream is judged once for as long as the same is said of it: a message more of a stream
+costs one comparison, however many queries there are. When the answers change, evidence begins anew.
 
 Invariant: no more than TOPICS_MAX streams are remembered.
 """
@@ -52,8 +52,3 @@ class MessageEvidence:
         if query not in self._queries:
             self._queries[query] = parse(text)
         return self._queries[query]
-
-    def forget(self) -> None:
-        """The answers are others now, or are not in doubt any more."""
-        self._judged.clear()
-        self._queries.clear()

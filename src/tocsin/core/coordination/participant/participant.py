@@ -134,7 +134,7 @@ class Participant(TableMachine):
         self._asked = ""  # for the log's end, before joining
         self._inbox = self.receiving()
         self._applied = 0  # number of the last notice that was applied
-        self._evidence = MessageEvidence()
+        self._evidence: MessageEvidence | None = None  # None: no message was read since the last notice
         self._replaced = False  # a notice has named a newer incarnation under our name
         self._learned = False  # streams that no notice has told of may be among those of queries
         self._behind_us: int | None = None  # since when the leader knows of more notices than we
@@ -177,9 +177,10 @@ class Participant(TableMachine):
 
     def in_doubt(self, now_us: int) -> bool:
         """Whether the answers to queries may be stale, so that ``MessageRead`` has to be told."""
+        if not self.picture.sets:
+            return False
         joins_anew = bool(self._asked) or not self._applied
-        given_up = self._replaced or self._heartbeat.is_doubtful(now_us)
-        return bool(self.picture.sets) and (joins_anew or given_up)
+        return joins_anew or self._replaced or self._heartbeat.is_doubtful(now_us)
 
     def streams(self, query: str) -> Mapping[str, Metadata] | None:
         """The streams of a query, None before it was answered."""
@@ -393,7 +394,7 @@ class Participant(TableMachine):
                 effects += [wait, SetTimer(name=ParticipantTimer.HOLD, delay_us=HOLD_US)]
                 break
             self._applied = notice.number
-            self._evidence.forget()
+            self._evidence = None
             self._learned = self._learned and not notice.fresh
             self._effective = max(self._effective, notice.applied)
             self.state = ParticipantState.MEMBER
@@ -410,6 +411,8 @@ class Participant(TableMachine):
     def _on_message_read(self, event: MessageRead, now_us: int) -> list[Effect]:
         if not self.in_doubt(now_us):
             return []
+        if self._evidence is None:
+            self._evidence = MessageEvidence()
         topic, metadata = event.topic, event.metadata
         effects: list[Effect] = []
         for query in self._evidence.find(topic, metadata, self.picture.sets, self.queries):

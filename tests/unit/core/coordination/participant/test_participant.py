@@ -251,6 +251,14 @@ def test_a_notice_of_what_was_learned_tells_nothing_new() -> None:
     assert len(of(StreamLeft, broker.notice(notices.Left("q", "a", LAMP, 0)))) == 1
 
 
+def test_a_stream_is_judged_again_when_a_notice_changes_the_answers() -> None:
+    broker = asking()
+    broker.now_us += SUSPECT_LEAST_US + 1
+    read(broker, "a", LAMP)
+    broker.notice(notices.Left("q", "a", LAMP, 0))
+    assert read(broker, "a", LAMP) == [("q", "a")]
+
+
 def test_a_rejoining_broker_learns_from_messages_until_it_is_told_everything() -> None:
     broker = asking()
     (log_end,) = of(ReadLog, broker.hear(Unknown(1, broker.machine.incarnation)))
