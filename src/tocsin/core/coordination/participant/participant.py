@@ -76,8 +76,7 @@ from tocsin.core.machine import (
 )
 from tocsin.core.survival.refuges import destinations, reference
 from tocsin.errors import LevelUnspoken
-from tocsin.model.message import COORDINATOR, Message
-from tocsin.model.network import BrokerInfo, Route, Scheme
+from tocsin.model.network import COORDINATOR, BrokerInfo, Message, Route, Scheme
 from tocsin.model.stream import Metadata
 from tocsin.model.versions import speaks
 from tocsin.wire.commands import CHANCE_BITS
