@@ -48,8 +48,7 @@ from tocsin.core.coordination.participant.signals import (
 from tocsin.core.coordination.state import snapshot
 from tocsin.core.coordination.state.state import State
 from tocsin.core.machine import Effect
-from tocsin.model.message import broker_address, coordinator_address
-from tocsin.model.network import BrokerInfo, Role
+from tocsin.model.network import BrokerInfo, Role, broker_address, coordinator_address
 from tocsin.model.stream import LISTING
 from tocsin.ports import Log, Table
 from tocsin.query import parse

@@ -19,7 +19,7 @@ from heapq import heappop, heappush
 from pathlib import Path
 
 from tocsin.core.machine import Effect, Event, Received, Send, SetTimer
-from tocsin.model.message import Message
+from tocsin.model.network import Message
 from tocsin.sim.runner import run
 from tocsin.sim.scenario import find
 from tocsin.sim.world import World

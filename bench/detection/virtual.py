@@ -15,8 +15,7 @@ from tocsin.config import Settings
 from tocsin.coordinator.main import options
 from tocsin.core.coordination.names import StoreNames
 from tocsin.core.coordination.participant.participant import Participant
-from tocsin.model.message import COORDINATOR, broker_address
-from tocsin.model.network import BrokerInfo, Role
+from tocsin.model.network import COORDINATOR, BrokerInfo, Role, broker_address
 from tocsin.ports import Entry
 from tocsin.sim.chance import MILLION
 from tocsin.sim.faults import BadWeather, Crash, Fault, Pause, unleash

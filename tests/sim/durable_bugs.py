@@ -64,7 +64,7 @@ def completes_early(patch: pytest.MonkeyPatch) -> None:
 def trusts_every_id(patch: pytest.MonkeyPatch) -> None:
     """A message whose id is stored is taken for one that is in the log."""
     patch.setattr(
-        ClientDelivery, "inbound_ids", property(lambda self: tuple(self._record_ids.inbound)), raising=True
+        ClientDelivery, "inbound_ids", property(lambda self: tuple(self.record_ids.inbound)), raising=True
     )
 
 

@@ -20,7 +20,7 @@ from tocsin.core.delivery.stored_session import decode_session
 from tocsin.core.machine import Effect, Event, PutKey, Say, StoreFailed
 from tocsin.core.shared.stored_group import StoredGroup, decode_group
 from tocsin.errors import Conflict
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.model.versions import UNREADABLE
 from tocsin.ports import Entry
 from tocsin.sim.faults import Fault, unleash

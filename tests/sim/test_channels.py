@@ -178,7 +178,7 @@ def hears_nothing(plant: pytest.MonkeyPatch) -> None:
 
     def careless(right: Handle) -> Handle:
         def scanned(holdings: ChannelHoldings, event: Scanned, now_us: int) -> list[Effect]:
-            for session in holdings._sessions.values():
+            for session in holdings.sessions.values():
                 session.touched = True
             return right(holdings, event, now_us)
 

@@ -15,9 +15,9 @@ from tocsin.core.coordination.leader.election import Election
 from tocsin.core.coordination.leader.leader import Leader
 from tocsin.core.coordination.leader.snapshot_writer import Archivist
 from tocsin.core.coordination.participant.inbox import Inbox
-from tocsin.core.coordination.participant.outgoing import Outgoing
 from tocsin.core.coordination.participant.participant import Participant
 from tocsin.core.coordination.participant.signals import ClearTo, ClientsChanged, StandDown
+from tocsin.core.coordination.participant.submission import Outgoing
 from tocsin.core.coordination.state.backups import Backups, Survival
 from tocsin.core.coordination.state.state import Outcome, State
 from tocsin.core.machine import Effect, Event, Received, Table

@@ -20,7 +20,7 @@ from tocsin.config.recovery import Recovery
 from tocsin.core.delivery.stored_session import decode_session, session_key
 from tocsin.core.machine import Say
 from tocsin.core.survival.wills import came_since
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.sim.faults import Crash, Fault, Lag, OldNews
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.process.machine import SimulatedProcess

@@ -18,8 +18,7 @@ from tocsin.core.coordination.participant.participant import Participant
 from tocsin.core.machine import Effect
 from tocsin.core.survival.detection import Detector
 from tocsin.core.survival.hints import Hints
-from tocsin.model.message import Message
-from tocsin.model.network import BrokerInfo
+from tocsin.model.network import BrokerInfo, Message
 from tocsin.sim.faults import BadWeather, Crash, Fault, Partition, Pause, StoreTrouble, unleash
 from tocsin.sim.network import Weather
 from tocsin.sim.runner import run, run_many

@@ -9,8 +9,8 @@ import pytest
 
 from tests.sim.scenes import SECOND, first_broken, reached, settings, until
 from tocsin.core.machine import Say
-from tocsin.core.survival.arrival_times import ArrivalTimes
-from tocsin.model.message import Address
+from tocsin.core.survival.announcements import ArrivalTimes
+from tocsin.model.network import Address
 from tocsin.sim.faults import BadWeather, Fault
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.network import Weather

@@ -20,7 +20,7 @@ from tocsin.config import Access
 from tocsin.config.recovery import Recovery
 from tocsin.core.machine import Say
 from tocsin.errors import TocsinError
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.sim.faults import Crash, Fault
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.process.machine import Main, SimulatedProcess

@@ -37,7 +37,7 @@ from tocsin.core.machine import Effect, Event, PutKey, Say, Table, TimerFired
 from tocsin.core.replication.backup import Backup
 from tocsin.core.session.machine import Session
 from tocsin.core.session.signals import PeerClosed, TakenOver
-from tocsin.core.survival.arrival_times import ArrivalClock, ArrivalTimes
+from tocsin.core.survival.announcements import ArrivalClock, ArrivalTimes
 from tocsin.core.survival.provisional import Record, settle
 from tocsin.model.publication import Publication
 from tocsin.sim.compound import Storm

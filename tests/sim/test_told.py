@@ -15,7 +15,7 @@ from tocsin.core.links.dialler import Dialler, DiallerState
 from tocsin.core.links.signals import Alarmed
 from tocsin.core.machine import Effect, Say, Table
 from tocsin.core.survival.watchers import Watchers
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.sim.faults import Fault, Partition, Pause
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.network import STORE

@@ -51,8 +51,7 @@ from tocsin.core.coordination.participant.signals import (
 )
 from tocsin.core.machine import Effect
 from tocsin.core.survival.detection import Tuning, least_patience_us
-from tocsin.model.message import broker_address
-from tocsin.model.network import BrokerInfo, Role, Scheme
+from tocsin.model.network import BrokerInfo, Role, Scheme, broker_address
 from tocsin.ports import Log, Store
 from tocsin.runtime.host.score import Resources
 from tocsin.runtime.machines.clock import now_us, token_hex

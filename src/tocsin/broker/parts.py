@@ -80,7 +80,7 @@ from tocsin.core.links.signals import Ending as LinkEnding
 from tocsin.core.machine import Event
 from tocsin.core.replication.gamma import Left
 from tocsin.core.replication.signals import Policy
-from tocsin.core.survival.arrival_times import ArrivalClock
+from tocsin.core.survival.announcements import ArrivalClock
 from tocsin.core.survival.takeover import TakeoverMachine
 from tocsin.model.channel_places import ChannelNames
 from tocsin.model.network import BrokerInfo, Scheme
@@ -483,7 +483,8 @@ class Parts:
         return self.exchange.queries.is_judging() or self._ports.member.in_doubt(now_us())
 
     def _take(self, entry: Entry, publication: Publication) -> None:
-        if publication.resolved and self._ports.member.in_doubt(now_us()):
+        member = self._ports.member
+        if member.picture.sets and publication.resolved and member.in_doubt(now_us()):
             metadata = publication.metadata
             self._ports.post(MessageRead(topic=publication.topic, metadata=metadata, cause=entry.id))
         self.exchange.take(entry, publication)

@@ -21,7 +21,7 @@ import psutil
 
 from tocsin.chaos.targets import Part, PartKind
 from tocsin.errors import OperatorError
-from tocsin.model.message import broker_address
+from tocsin.model.network import broker_address
 from tocsin.runtime.faults.partition_socket import socket_path
 from tocsin.runtime.network.directory import BrokerAddress, NetworkFile, StateDirectory, read_network
 from tocsin.runtime.network.plan import own_command

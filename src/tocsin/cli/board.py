@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tocsin.core.supervision.machine import SECOND_US, Health, Row
-from tocsin.model.message import broker_address
+from tocsin.model.network import broker_address
 from tocsin.runtime.network.directory import NetworkFile
 
 STYLES: dict[Health, str] = {

@@ -9,7 +9,7 @@ import typer
 from tocsin.broker.main import serve
 from tocsin.cli.sources import ConfigOption, SetOption, StateOption, process_settings
 from tocsin.errors import OperatorError
-from tocsin.model.message import broker_address
+from tocsin.model.network import broker_address
 from tocsin.runtime.process import run
 
 

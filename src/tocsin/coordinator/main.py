@@ -21,7 +21,7 @@ from tocsin.core.coordination.leader.broker_watch import AskPresence
 from tocsin.core.coordination.leader.promotions import Chosen, WantScores
 from tocsin.core.coordination.names import Options, StoreNames
 from tocsin.core.machine import Effect
-from tocsin.model.message import coordinator_address
+from tocsin.model.network import coordinator_address
 from tocsin.model.subjects import messages_log
 from tocsin.ports import Store
 from tocsin.runtime.machines.driver import Driver

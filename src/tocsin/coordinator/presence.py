@@ -10,7 +10,7 @@ import structlog
 from tocsin.core.coordination.leader.broker_watch import AskPresence, Presence
 from tocsin.core.machine import Event
 from tocsin.errors import NoResponder, TocsinError
-from tocsin.model.message import Address, broker_address
+from tocsin.model.network import Address, broker_address
 from tocsin.ports import Bus
 from tocsin.runtime.machines.driver import bus_subject
 from tocsin.runtime.machines.tasks import Failed, Tasks

@@ -27,7 +27,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from tocsin.errors import TocsinError
-from tocsin.model.message import Address, Message
+from tocsin.model.network import Address, Message
 from tocsin.ports import Change, Entry, Record
 
 

@@ -1,4 +1,4 @@
-"""The network's nouns: brokers, their roles and clusters, and the routes between them."""
+"""The network's nouns: brokers, their roles and clusters, the routes between them, and the addresses of machines."""
 
 from __future__ import annotations
 
@@ -61,3 +61,22 @@ class Route(msgspec.Struct, frozen=True):
     scope: Scope
     peer: str
     filter: str
+
+
+# ── messages between machines ────────────────────────────────────────────────────────────────────────────────
+
+Address = str  # "coordinator", "broker/north-1": who a message is for
+
+COORDINATOR: Address = "coordinator"  # whichever leads: it alone hears this
+
+
+def coordinator_address(name: str) -> Address:
+    return f"coordinator/{name}"
+
+
+def broker_address(broker_id: str) -> Address:
+    return f"broker/{broker_id}"
+
+
+class Message(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """Base of all control messages. Tagged by class name, so that one union decodes them all."""

@@ -10,14 +10,14 @@ The language is a superset of CloudEvents SQL 1.0; docs/reference/queries.md des
 """
 
 from tocsin.errors import QueryInvalid as QueryInvalid
-from tocsin.query.escaping import decode_filter as decode_filter
-from tocsin.query.escaping import encode_filter as encode_filter
 from tocsin.query.index import Change as Change
 from tocsin.query.index import QueryIndex as QueryIndex
 from tocsin.query.index import changed_keys as changed_keys
 from tocsin.query.limits import DEFAULT as DEFAULT
 from tocsin.query.limits import QueryLimits as QueryLimits
 from tocsin.query.query import Query as Query
+from tocsin.query.query import decode_filter as decode_filter
+from tocsin.query.query import encode_filter as encode_filter
 from tocsin.query.query import parse as parse
 from tocsin.query.streams import StreamIndex as StreamIndex
 from tocsin.query.values import Metadata as Metadata

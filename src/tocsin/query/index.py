@@ -16,8 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from tocsin.query.index_node import Entry
-from tocsin.query.index_tree import CoverTree
+from tocsin.query.index_tree import CoverTree, Entry
 from tocsin.query.query import Query
 from tocsin.query.tokens import View
 from tocsin.query.values import Metadata

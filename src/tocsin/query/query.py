@@ -1,8 +1,15 @@
-"""A query that has been read: canonical, comparable, ready to run."""
+"""A query that has been read: canonical, comparable, ready to run.
+
+In MQTT topic filters ``+`` and ``#`` are wildcards. So ``%2B``, ``%23``, ``%25`` and ``%2F`` stand for ``+``, ``#``,
+``%`` and ``/`` there, in either case. A ``%`` before anything else is itself, so that ``LIKE 'a%'`` needs no escape; a
+plain ``/`` is itself as well.
+"""
 
 from __future__ import annotations
 
+import re
 from hashlib import blake2b
+from typing import Final
 
 import msgspec
 
@@ -13,6 +20,10 @@ from tocsin.query.expression import Expression, In, height_of, keys_of, type_of,
 from tocsin.query.limits import DEFAULT, QueryLimits
 from tocsin.query.parser import read
 from tocsin.query.printing import print_expression
+
+_MEANT: Final = {"%2B": "+", "%23": "#", "%25": "%", "%2F": "/"}
+_WRITTEN: Final = str.maketrans({"+": "%2B", "#": "%23", "%": "%25"})
+_ESCAPE: Final = re.compile("%(?:2[35BF])", re.IGNORECASE)
 
 
 class Query(msgspec.Struct, frozen=True, eq=False):
@@ -66,3 +77,13 @@ def _beyond(expression: Expression, printed: str, limits: QueryLimits) -> str | 
         if size > most:
             return f"has {size} {what}, and at most {most} are allowed"
     return None
+
+
+def decode_filter(text: str) -> str:
+    """The query that stands in a topic filter (after ``$query/``)."""
+    return _ESCAPE.sub(lambda escape: _MEANT[escape[0].upper()], text)
+
+
+def encode_filter(text: str) -> str:
+    """The query as it can stand in a topic filter: no wildcards in it, and ``decode_filter`` gives it back."""
+    return text.translate(_WRITTEN)

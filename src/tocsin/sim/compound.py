@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.sim.faults import Fault, Partition, seconds
 
 if TYPE_CHECKING:

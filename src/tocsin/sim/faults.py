@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.sim.network import STORE, Cut, Direction, Weather
 from tocsin.sim.store import StoreWeather
 

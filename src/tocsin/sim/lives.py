@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tocsin.core.machine import CancelTimer, Effect, Event, SetTimer, Started, TimerFired
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.sim.chance import Streams
 from tocsin.sim.node import LocalClock, Node, Status, Timer
 from tocsin.sim.observation import Observers

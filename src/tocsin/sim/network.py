@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from tocsin.model.message import Address, Message
+from tocsin.model.network import Address, Message
 from tocsin.sim.chance import MILLION, Chance
 from tocsin.sim.latency import LOCAL_NETWORK, QUANTILE_BITS, Latency
 

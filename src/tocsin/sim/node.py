@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Any, Protocol, runtime_checkable
 
 from tocsin.core.machine import Effect, Event, Machine
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.sim.chance import MILLION
 from tocsin.sim.network import Path
 from tocsin.sim.schedule import Act

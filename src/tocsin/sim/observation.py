@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tocsin.core.machine import PutKey, Say
-from tocsin.model.message import Address, Message
+from tocsin.model.network import Address, Message
 from tocsin.ports import Change, Entry
 
 Kind = TypeVar("Kind", bound=Message)

@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.sim.chance import MILLION, Chance
 from tocsin.sim.compound import CrashAtMoment, CrashInTurn, Flapping, StaleFirst, Storm
 from tocsin.sim.faults import (

@@ -38,7 +38,7 @@ from tocsin.core.machine import (
     WatchTable,
 )
 from tocsin.errors import OutcomeUnknown, StoreUnavailable, TocsinError
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.ports import READ_MAX, LogSpec, TableSpec
 from tocsin.sim.chance import MILLION
 from tocsin.sim.network import STORE

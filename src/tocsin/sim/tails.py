@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tocsin.core.machine import Event, Followed, FollowLog, Watched, WatchTable
 from tocsin.errors import Trimmed
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.ports import READ_MAX, Change, Entry
 from tocsin.sim.network import STORE
 from tocsin.sim.node import Node, Status

@@ -25,7 +25,7 @@ from tocsin.core.machine import (
     SetTimer,
     Stop,
 )
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.ports import LogSpec, TableSpec
 from tocsin.sim.invariants import InvariantBroken
 from tocsin.sim.latency import QUANTILE_BITS

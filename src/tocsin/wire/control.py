@@ -13,8 +13,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from tocsin.model.message import Address, Message
-from tocsin.model.network import BrokerInfo
+from tocsin.model.network import Address, BrokerInfo, Message
 from tocsin.model.versions import Levels, Packed
 from tocsin.wire.commands import BrokerCommand
 

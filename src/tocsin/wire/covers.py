@@ -9,8 +9,7 @@ from typing import Final
 
 import msgspec
 
-from tocsin.model.message import Message
-from tocsin.model.network import BrokerInfo
+from tocsin.model.network import BrokerInfo, Message
 from tocsin.model.versions import Packed
 
 

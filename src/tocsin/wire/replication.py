@@ -15,8 +15,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from tocsin.model.message import Address, Message, broker_address
-from tocsin.model.network import Scheme
+from tocsin.model.network import Address, Message, Scheme, broker_address
 from tocsin.model.publication import Publication
 from tocsin.model.versions import Packed
 

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from tocsin.model.message import Message
+from tocsin.model.network import Message
 from tocsin.model.versions import Packed
 
 BROKERS_MAX: Final = 256  # that a word may name in one list

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from tests.unit.broker.harness import DEADLINE_S, PLACES
 from tocsin.core.coordination.coordinator import Coordinator
 from tocsin.core.coordination.names import Options
-from tocsin.model.message import coordinator_address
+from tocsin.model.network import coordinator_address
 from tocsin.runtime.machines.driver import Driver
 from tocsin.store.memory import MemoryStore
 from tocsin.wire.commands import Limits

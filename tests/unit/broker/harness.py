@@ -44,8 +44,7 @@ from tocsin.core.coordination.participant.signals import (
 from tocsin.core.machine import Effect, Event
 from tocsin.core.replication.signals import Policy
 from tocsin.errors import WireError
-from tocsin.model.message import broker_address
-from tocsin.model.network import BrokerInfo, Role, Scheme
+from tocsin.model.network import BrokerInfo, Role, Scheme, broker_address
 from tocsin.runtime.machines.driver import Driver
 from tocsin.runtime.security.authority import Authority
 from tocsin.runtime.security.credentials import Identity, PeerTls

@@ -76,7 +76,7 @@ class Plant:
         return False
 
     def user(self, client_id: str = "c") -> str:
-        return self.door.listener.who(self.door.listener._clients[client_id]).user
+        return self.door.listener.register.who(self.door.listener._clients[client_id]).user
 
 
 @pytest.fixture

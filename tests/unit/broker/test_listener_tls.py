@@ -63,7 +63,7 @@ async def test_the_name_in_the_certificate_is_the_user(authority: Authority) -> 
         context.load_cert_chain(made.certificate, made.key)
         _, code = await door.tls_peer(context, ConnectPacket("c", username="somebody", password=b"x"))
         assert code == 0
-        assert door.listener.who(door.listener._clients["c"]).user == "press-1"
+        assert door.listener.register.who(door.listener._clients["c"]).user == "press-1"
 
 
 async def test_a_name_in_a_certificate_that_means_something_else_is_refused(authority: Authority) -> None:

@@ -17,7 +17,7 @@ from tocsin.broker.streams import queries, registry
 from tocsin.config import Limits
 from tocsin.core.coordination.coordinator import Coordinator
 from tocsin.core.delivery.stored_session import decode_session, session_key
-from tocsin.core.streams import listing, tickets
+from tocsin.core.streams import listing, machine
 from tocsin.core.streams import publish_gate as gate
 from tocsin.core.streams.query_filter import read_query
 from tocsin.model.publication import decode_publication
@@ -135,7 +135,7 @@ async def test_without_a_coordinator_nothing_waits_and_nothing_is_lost_later(
 
 
 async def test_no_more_than_so_many_changes_wait_for_a_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tickets, "UNSETTLED_MAX", 3)
+    monkeypatch.setattr(machine, "UNSETTLED_MAX", 3)
     async with Door(Limits()) as door:
         subscriber, publisher = await door.peer("s"), await door.peer("p")
         await subscriber.subscribe(TopicFilter("#", max_qos=ZERO))
@@ -150,7 +150,7 @@ async def test_no_more_than_so_many_changes_wait_for_a_coordinator(monkeypatch: 
 async def test_no_more_than_so_many_bytes_of_changes_wait_for_a_coordinator(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tickets, "UNSETTLED_MAX_BYTES", 3_000)
+    monkeypatch.setattr(machine, "UNSETTLED_MAX_BYTES", 3_000)
     async with Door(Limits()) as door:
         publisher = await door.peer("p")
         said = b'{"words": "%b"}' % (b"w" * 900)
@@ -267,4 +267,4 @@ async def test_a_sessions_metadata_yields_to_the_coordinators(
         await publish(again, "a", b"2")
         await publish(again, "b", b"2")
         known = door.exchange.registry
-        await until(lambda: known.keys("a") is None and known.keys("b") == {"kind": "door"})
+        await until(lambda: known.metadata.of("a") is None and known.metadata.of("b") == {"kind": "door"})

@@ -197,7 +197,7 @@ class History:
 
     def publish(self, packet_id: int) -> None:
         """A message at QoS 2, whose id has to be stored before it is appended; or a repeat of one."""
-        record_id = self.machine.record_id(packet_id, 2, "t", 7)
+        record_id = self.machine.record_ids.give(packet_id, 2, "t", 7)
         known = self.ours.inbound.get(packet_id)
         assert known is None or known == record_id or (packet_id, known) in self.freed
         # Meanwhile the client may have released it; then nobody waits for it.
@@ -213,7 +213,7 @@ class History:
         self.tell(Kept(packet_id=packet_id))
 
     def release(self, packet_id: int) -> None:
-        record_id = self.machine.record_id(packet_id, 2, "t", 7)
+        record_id = self.machine.record_ids.give(packet_id, 2, "t", 7)
         self.freed.add((packet_id, record_id))
         self.tell(
             ReleaseAsked(

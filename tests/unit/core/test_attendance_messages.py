@@ -46,19 +46,19 @@ from tocsin.errors import Trimmed
 
 def test_a_qos_2_record_id_is_stored_and_survives_a_reconnect() -> None:
     some = Attended()
-    assert some.machine.record_id(5, 1, "t", 7) == "p.1"
-    record_id = some.machine.record_id(5, 2, "t", 7)
-    assert some.machine.record_id(5, 2, "t", 7) == record_id
+    assert some.machine.record_ids.give(5, 1, "t", 7) == "p.1"
+    record_id = some.machine.record_ids.give(5, 2, "t", 7)
+    assert some.machine.record_ids.give(5, 2, "t", 7) == record_id
     session = session_of(some.tell(AwaitSave(ticket=1)))
     assert session.inbound == {5: record_id}
     again = Attended(session)
     assert again.machine.inbound_ids == (), "it is not known to be in the log"
-    assert again.machine.record_id(5, 2, "t", 7) == record_id
+    assert again.machine.record_ids.give(5, 2, "t", 7) == record_id
 
 
 def test_a_logged_message_is_recognised_after_a_reconnect_until_its_release() -> None:
     some = Attended()
-    some.machine.record_id(5, 2, "t", 7)
+    some.machine.record_ids.give(5, 2, "t", 7)
     assert one(some.tell(Kept(packet_id=5)), SetTimer).name == DeliveryTimer.SAVE_SOON
     session = session_of(some.fire(DeliveryTimer.SAVE_SOON))
     again = Attended(session)
@@ -71,10 +71,10 @@ def test_a_logged_message_is_recognised_after_a_reconnect_until_its_release() ->
 
 def test_a_refused_message_leaves_its_packet_id_free() -> None:
     some = Attended()
-    first = some.machine.record_id(5, 2, "t", 7)
+    first = some.machine.record_ids.give(5, 2, "t", 7)
     some.tell(ReleaseAsked(packet_id=5, ticket=1))
     assert some.tell(Kept(packet_id=5)) == []
-    assert some.machine.record_id(5, 2, "t", 7) != first
+    assert some.machine.record_ids.give(5, 2, "t", 7) != first
 
 
 # ── messages to the client ──────────────────────────────────────────────────────────────────────────────────

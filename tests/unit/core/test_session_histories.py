@@ -284,11 +284,11 @@ def check_promises(seen: list[Effect], session: Session) -> None:
         ):
             assert welcome is not None and index > welcome
         if isinstance(effect, Subscribe):
-            assert effect.existed is (effect.name in wanted)
-            wanted.add(effect.name)
+            assert effect.existed is (effect.filter.name in wanted)
+            wanted.add(effect.filter.name)
             assert len(wanted) <= LIMITS.subscriptions_max
         elif isinstance(effect, Unsubscribe):
-            wanted.remove(effect.name)
+            wanted.remove(effect.filter.name)
     wills = [effect for effect in seen if isinstance(effect, DelayWill) or is_will(effect)]
     assert len(wills) <= 1
     if wills:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.model.message import Message
+from tocsin.model.network import Message
 from tocsin.sim.chance import MILLION, Chance
 from tocsin.sim.latency import Latency
 from tocsin.sim.network import Cut, Link, Network, Weather, encoded_size

@@ -9,7 +9,7 @@ import pytest
 from tocsin.core import machine as kernel
 from tocsin.core.machine import Effect, Event
 from tocsin.errors import StoreUnavailable
-from tocsin.model.message import Message
+from tocsin.model.network import Message
 from tocsin.ports import Cell, Change, Entry, Page, Record
 from tocsin.sim.transcript import TEXT_MAX, Line, Transcript, describe, describe_effect, describe_event
 

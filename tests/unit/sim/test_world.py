@@ -20,7 +20,7 @@ from tocsin.core.machine import (
     StopListening,
     TimerFired,
 )
-from tocsin.model.message import Message
+from tocsin.model.network import Message
 from tocsin.sim.invariants import AllRunning, InvariantBroken
 from tocsin.sim.latency import Latency
 from tocsin.sim.network import STORE, Cut, Link

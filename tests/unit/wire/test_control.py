@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.errors import Malformed
-from tocsin.model.message import Message
-from tocsin.model.network import BrokerInfo, Role
+from tocsin.model.network import BrokerInfo, Message, Role
 from tocsin.model.versions import UNREADABLE
 from tocsin.wire.commands import ClientGone, Interests, Joined, Queries, Streams
 from tocsin.wire.control import (

@@ -22,7 +22,7 @@ from typing import Final
 
 import psutil
 
-from tocsin.model.message import broker_address
+from tocsin.model.network import broker_address
 from tocsin_demo.network import Running
 
 _GUARD: Final = "import os, signal, sys; sys.stdin.buffer.read(); os.kill(int(sys.argv[1]), signal.SIGKILL)"

@@ -15,7 +15,7 @@ from tocsin.core.coordination.names import StoreNames
 from tocsin.core.supervision.machine import Row
 from tocsin.errors import DeadlineExceeded, OperatorError
 from tocsin.model.channel_places import ChannelNames
-from tocsin.model.message import broker_address
+from tocsin.model.network import broker_address
 from tocsin.runtime import extra
 from tocsin.runtime.network.supervisor import log_path
 from tocsin.store.jetstream import JetStreamStore

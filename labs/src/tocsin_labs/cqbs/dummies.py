@@ -31,8 +31,7 @@ from tocsin.core.coordination.participant.signals import (
     StreamLeft,
 )
 from tocsin.core.machine import Effect
-from tocsin.model.message import broker_address
-from tocsin.model.network import BrokerInfo, Role
+from tocsin.model.network import BrokerInfo, Role, broker_address
 from tocsin.model.stream import LISTING
 from tocsin.ports import Log
 from tocsin.query import Query

@@ -19,7 +19,7 @@ import psutil
 from tocsin.config import Broker, Settings
 from tocsin.core.supervision.machine import Failure
 from tocsin.errors import OperatorError
-from tocsin.model.message import broker_address
+from tocsin.model.network import broker_address
 from tocsin.runtime.network import plan as network
 from tocsin.runtime.network.directory import StateDirectory
 from tocsin.runtime.network.ephemeral import ephemeral_directory

@@ -21,7 +21,7 @@ import msgspec
 
 from tocsin.config import Broker
 from tocsin.errors import OperatorError
-from tocsin.model.message import broker_address
+from tocsin.model.network import broker_address
 from tocsin_labs.landmark.control import COORDINATOR, KB
 from tocsin_labs.landmark.crowd import Subscriber, crowd
 from tocsin_labs.landmark.fleet import Fleet, fleet

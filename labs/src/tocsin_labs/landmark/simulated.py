@@ -43,8 +43,7 @@ from tocsin.core.coordination.participant.signals import (
 )
 from tocsin.core.coordination.state.state import State
 from tocsin.core.machine import Effect, Event, Listen, Received, Send, Started, Stop
-from tocsin.model.message import COORDINATOR, Address, broker_address
-from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
+from tocsin.model.network import COORDINATOR, Address, BrokerInfo, Entrance, Role, Scheme, broker_address
 from tocsin.sim.chance import Chance
 from tocsin.sim.latency import LOCAL_NETWORK
 from tocsin.sim.node import Disk

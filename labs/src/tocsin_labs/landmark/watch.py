@@ -8,8 +8,7 @@ import msgspec
 
 from tocsin.core.coordination.participant.signals import BackupsKnown, StandDown, StandIn
 from tocsin.core.coordination.state.backups import NONE, Backups
-from tocsin.model.message import Address
-from tocsin.model.network import BrokerInfo, Role
+from tocsin.model.network import Address, BrokerInfo, Role
 from tocsin.ports import Entry
 from tocsin.sim.chance import MILLION
 from tocsin.wire.commands import Joined, Lost, Said, decode_batch

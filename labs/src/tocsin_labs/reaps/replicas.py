@@ -14,10 +14,10 @@ from typing import Final
 from tocsin.core.coordination.state.backups import Backups
 from tocsin.core.machine import CancelTimer, Effect, Machine, Received, Send, SetTimer, Started, TimerFired
 from tocsin.core.replication.backup import Backup
-from tocsin.core.replication.copy import Copy
+from tocsin.core.replication.gamma import Copy
 from tocsin.core.replication.primary import Primary
 from tocsin.core.replication.signals import BackupsSet, Policy, Prepare, Unprepare
-from tocsin.model.message import Message, broker_address
+from tocsin.model.network import Message, broker_address
 from tocsin.model.results import place, position_of
 from tocsin.sim.schedule import Schedule
 from tocsin.wire.replication import (

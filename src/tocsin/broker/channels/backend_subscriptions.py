@@ -201,7 +201,9 @@ class BackendSubscriptions:
 
     async def prepare(self, session: StoredSession) -> None:
         """A session is about to be taken: hold what it is subscribed to first. Then ``moved`` or ``abandon``."""
-        await self.hold(session.uid, session.client, session.named(ChannelFilter), every=True)
+        names = session.named(ChannelFilter)
+        if names or session.uid in self.machine.sessions:
+            await self.hold(session.uid, session.client, names, every=True)
 
     def moved(self, session: StoredSession) -> None:
         """It was taken; ``session`` is as it was before."""

@@ -487,7 +487,9 @@ class Connection(asyncio.Protocol):
             self._count_under_way()
 
     def _count_under_way(self) -> None:
-        self._pace.wait(UNDER_WAY, self._session.committing >= self._listener.limits.receive_max)
+        full = self._session.committing >= self._listener.limits.receive_max
+        if full or self._pace.reasons:
+            self._pace.wait(UNDER_WAY, full)
 
     def _publishing(self) -> ClientPublisher:
         if self._publisher is None:
@@ -542,7 +544,7 @@ class Connection(asyncio.Protocol):
     @property
     def user(self) -> str:
         """The name that was proven; empty if none was."""
-        return self._listener.who(self).user
+        return self._listener.register.who(self).user
 
     @property
     def page(self) -> str | None:
@@ -553,7 +555,7 @@ class Connection(asyncio.Protocol):
 
     def rights(self) -> Rights:
         """The client's current rights: rules change, so they are looked up each time."""
-        return self._listener.rights(self)
+        return self._listener.register.rights(self)
 
     def rights_changed(self) -> None:
         """The client's rights have changed."""

@@ -242,7 +242,7 @@ class ClientPublisher:
             self._client.client_id,
             broker=registry.broker,
             cluster=registry.cluster,
-            keys=registry.keys(topic),
+            keys=registry.metadata.of(topic),
         )
 
     # ── messages above QoS 0 ────────────────────────────────────────────────────────────────────────────────

@@ -185,7 +185,8 @@ class ClientSubscriber:
     def begin(self) -> None:
         """The client of a stored session is welcomed."""
         for name in self._client.delivery.subscriptions:
-            self._exchange.queries.listings.begin(self._client, name)
+            if filter_type(name) is ListingFilter:
+                self._exchange.queries.listings.begin(self._client, name)
         self.room_made()
 
     def room_made(self) -> None:
@@ -206,7 +207,7 @@ class ClientSubscriber:
     def subscribe(self, asked: Subscribe) -> None:
         """One subscription of a SUBSCRIBE; ``acknowledge`` follows."""
         wanted = asked.filter
-        refusal = self._count(asked.name)
+        refusal = self._count(asked.filter.name)
         if refusal is not None:
             self._refuse(asked, str(refusal))
             return
@@ -236,7 +237,7 @@ class ClientSubscriber:
 
     def _add(self, asked: Subscribe) -> Subscription | None:
         """Have a subscription that is to no channel; None if it is refused."""
-        delivery, name = self._client.delivery, asked.name
+        delivery, name = self._client.delivery, asked.filter.name
         since = self._durable.message_log.tail
         before = delivery.subscriptions.get(name)
         if before is not None:  # its options change; it is not a new one
@@ -419,13 +420,13 @@ class ClientSubscriber:
 
     def _subscribe_channel(self, asked: Subscribe) -> None:
         self._holds = True
-        problem = self._durable.channels.problem(self._client, asked.name)
+        problem = self._durable.channels.problem(self._client, asked.filter.name)
         held = self._hold(asked) if problem is None else None
         self._asked.append(_Asked(asked, ready=lambda: self._held(asked, held)))
 
     def _hold(self, asked: Subscribe) -> asyncio.Future[None]:
         """Have a channel; done when its backend subscription is stored."""
-        name, delivery, channels = asked.name, self._client.delivery, self._durable.channels
+        name, delivery, channels = asked.filter.name, self._client.delivery, self._durable.channels
         before = delivery.subscriptions.get(name)
         since = before.since if before is not None and before.qos else channels.results.tail
         qos = min(1, int(asked.qos))
@@ -439,8 +440,8 @@ class ClientSubscriber:
         have been defined a moment ago: it is looked for before it is refused."""
         if held is None:
             channels = self._durable.channels
-            await channels.backend.refresh(asked.name)
-            problem = channels.problem(self._client, asked.name)
+            await channels.backend.refresh(asked.filter.name)
+            problem = channels.problem(self._client, asked.filter.name)
             if problem is not None:  # it does not exist, or has other parameters
                 return problem, SubAckReasonCode.TOPIC_FILTER_INVALID
             held = self._hold(asked)

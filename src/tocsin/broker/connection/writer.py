@@ -1,6 +1,6 @@
 """The outgoing side of a connection: frames for its client, in few and cheap writes, within bounds.
 
-Bytes are written past the transport while nothing waits in it (``broker.forwarding.sockets``). Once the kernel takes no
+Bytes are written past the transport while nothing waits in it (``broker.forwarding.fanout``). Once the kernel takes no
 more they wait in the transport, and are counted against the budget of the client, its user and the broker. Beyond
 ``outbound_max_bytes``, or without room in the budget, messages at QoS 0 are dropped and counted. Answers are not
 dropped: a client that has ANSWERS_BYTES of them waiting is read no more until it has read them.
@@ -12,15 +12,49 @@ import asyncio
 from typing import Final
 
 from tocsin.broker.client import ClientConnection
-from tocsin.broker.connection.topic_aliases import NONE, Aliases
 from tocsin.broker.forwarding.exchange import Exchange
-from tocsin.broker.forwarding.fanout import OutletSet
-from tocsin.broker.forwarding.sockets import NOWHERE, descriptor_of, write
+from tocsin.broker.forwarding.fanout import NOWHERE, OutletSet, descriptor_of, write
 from tocsin.broker.links.link import NO_MAXIMUM
 from tocsin.core.budgets.budget import Account, Kind
+from tocsin.wire.frames import aliased_frame, topic_of
 
 ANSWERS_BYTES: Final = 64 << 10  # ten thousand answers that a client did not read
 FLOOR_BYTES: Final = 16 << 10  # may wait for every connection, whatever the others have
+# Our bound, whatever a client offers: the first topics are mostly the busiest.
+ALIASES_MAX: Final = 32
+PUBLISH: Final = 3  # the packet type, in the upper half of a frame's first byte
+
+
+class Aliases:
+    """Topic aliases for one client, to save bytes: the first topics that it gets, up to its maximum. For frames in the
+    order in which they are sent, and none that may be dropped.
+    """
+
+    __slots__ = ("_known", "_most")
+
+    def __init__(self, most: int) -> None:
+        self._most = min(most, ALIASES_MAX)
+        self._known: dict[bytes, int] = {}  # topic → number
+
+    def __bool__(self) -> bool:
+        """Whether the client takes any."""
+        return self._most > 0
+
+    def of(self, frame: bytes) -> bytes:
+        """The frame with its topic as a number, if it is a PUBLISH and there is one, or one left, for its topic."""
+        if not self._most or frame[0] >> 4 != PUBLISH:
+            return frame
+        topic = topic_of(frame)
+        alias = self._known.get(topic)
+        if alias is not None:
+            return aliased_frame(frame, alias, known=True)
+        if len(self._known) >= self._most:
+            return frame
+        alias = self._known[topic] = len(self._known) + 1
+        return aliased_frame(frame, alias, known=False)
+
+
+NONE: Final = Aliases(0)
 
 
 class ClientWriter:

@@ -18,6 +18,7 @@ from tocsin.core.machine import Effect
 from tocsin.core.survival.announcements import (
     Announcements,
     Arrival,
+    ArrivalClock,
     BeganAnew,
     ClientCame,
     ClientLetIn,
@@ -28,7 +29,6 @@ from tocsin.core.survival.announcements import (
     OthersTold,
     TellOthers,
 )
-from tocsin.core.survival.arrival_times import ArrivalClock
 from tocsin.errors import TocsinError
 from tocsin.model.versions import UNREADABLE, Packed
 from tocsin.ports import KEYS_MAX, PAYLOAD_MAX_BYTES, Bus, BusMessage

@@ -59,8 +59,7 @@ from tocsin.errors import StoreFull
 from tocsin.model.stream import Metadata, Value
 from tocsin.ports import Entry, Table
 from tocsin.runtime.faults.kill_points import AFTER_SEND, BEFORE_SEND, IN_REPLAY, reach
-from tocsin.runtime.machines.callbacks import PendingCallbacks
-from tocsin.runtime.machines.shell import Shell
+from tocsin.runtime.machines.shell import PendingCallbacks, Shell
 from tocsin.wire.codec import encode
 from tocsin.wire.replication import Positions
 
@@ -204,14 +203,14 @@ class DurableDelivery:
 
     def has_room(self, packet_id: int, topic: str) -> bool:
         """Whether the id of one more QoS 2 message can be stored."""
-        return self._machine.has_room(packet_id, topic)
+        return self._machine.record_ids.has_room(packet_id, topic)
 
     def record_id(self, packet_id: int, qos: int, topic: str) -> str:
-        return self._machine.record_id(packet_id, qos, topic, self._message_log.tail)
+        return self._machine.record_ids.give(packet_id, qos, topic, self._message_log.tail)
 
     def behind(self, packet_id: int) -> int | None:
         """The position behind which the log may have a QoS 2 message already; None if this is the first try."""
-        return self._machine.behind(packet_id)
+        return self._machine.record_ids.behind(packet_id)
 
     def kept(self, packet_id: int) -> None:
         """The log has the client's QoS 2 message."""

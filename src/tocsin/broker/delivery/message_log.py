@@ -231,7 +231,7 @@ class MessageLog:
 
     def _is_said(self, entry: Entry) -> bool:
         """Whether an entry is no message, but metadata of streams."""
-        self._references.passed(len(entry.payload) + len(entry.subject))
+        self._references.taken += len(entry.payload) + len(entry.subject)
         reference = said_reference(entry.subject)
         if reference is None:
             return False

@@ -9,7 +9,6 @@ from typing import Final
 import structlog
 
 from tocsin.broker.channels.backend_subscriptions import BackendSubscriptions
-from tocsin.broker.delivery.session_reads import SessionReads
 from tocsin.core.access.ownership import may_take
 from tocsin.core.budgets.session_quota import SessionQuota
 from tocsin.core.delivery.copied_positions import CopiedPositions
@@ -38,12 +37,61 @@ from tocsin.core.delivery.taking import (
 from tocsin.core.machine import Effect, Event, GetKey, PutKey, Say, Stored, StoreFailed
 from tocsin.errors import Conflict, DeadlineExceeded, StoreFull, TocsinError
 from tocsin.model.versions import UNREADABLE, Format
-from tocsin.ports import Bus, BusMessage, Cell, Table
+from tocsin.ports import KEYS_MAX, Bus, BusMessage, Cell, Table
 from tocsin.runtime.machines.clock import token_hex, wall_us
-from tocsin.runtime.machines.requests import outcome
+from tocsin.runtime.machines.shell import outcome
+from tocsin.runtime.machines.tasks import Ending, Tasks
 
 HAND_OVER: Final = Format("a request for a session", spoken=True)
 HANDED: Final = Format("the answer to a request for a session", spoken=True)
+
+
+class SessionReads:
+    """Reads of session cells, gathered: all that are asked for in one turn of the loop are one request to the store.
+
+    When a broker is lost its clients come to its backup within a second, and each needs its session. Read one by one,
+    the reads are most of what such a client costs. They may show old news (``ports.Table.get_many``).
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._waiting: dict[str, list[asyncio.Future[Cell | None]]] = {}  # by key, since the last turn
+        self._tasks = Tasks("reads of sessions", Ending().fail)  # a failure goes to those that wait
+
+    async def get(self, key: str) -> Cell | None:
+        """The value of a key, read together with others."""
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            loop.call_soon(self._read)
+        found: asyncio.Future[Cell | None] = loop.create_future()
+        self._waiting.setdefault(key, []).append(found)
+        return await found
+
+    def _read(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        keys = list(waiting)
+        for first in range(0, len(keys), KEYS_MAX):
+            some = {key: waiting[key] for key in keys[first : first + KEYS_MAX]}
+            self._tasks.spawn(self._read_some(some))
+
+    async def _read_some(self, waiting: dict[str, list[asyncio.Future[Cell | None]]]) -> None:
+        try:
+            if len(waiting) == 1:
+                (key,) = waiting
+                cell = await self._table.get(key)
+                found = {} if cell is None else {key: cell}
+            else:
+                found = await self._table.get_many(tuple(waiting))
+        except TocsinError as error:
+            for futures in waiting.values():
+                for future in futures:
+                    if not future.done():
+                        future.set_exception(error)
+            return
+        for key, futures in waiting.items():
+            for future in futures:
+                if not future.done():
+                    future.set_result(found.get(key))
 
 
 class Sessions:

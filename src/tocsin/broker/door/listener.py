@@ -35,7 +35,6 @@ from tocsin.broker.survival.losses import Losses
 from tocsin.config import Limits
 from tocsin.core.access.admission import SERVER_BUSY, Admission, Origin, is_loopback, source_of
 from tocsin.core.access.crowd import BRIEF_US, Crowd
-from tocsin.core.access.rights import Rights, Who
 from tocsin.core.rates import Bucket, Buckets
 from tocsin.core.session.limits import SessionLimits
 from tocsin.core.session.signals import (
@@ -380,14 +379,6 @@ class Listener:
 
     # ── connected clients ───────────────────────────────────────────────────────────────────────────────────
 
-    def who(self, connection: Connection) -> Who:
-        """The client id, and the user's name that was proven; both empty for a stranger."""
-        return self.register.who(connection)
-
-    def rights(self, connection: Connection) -> Rights:
-        """The current rights of a connection; none, before it is accepted. Rights change: do not keep them."""
-        return self.register.rights(connection)
-
     def guard_changed(self, changed: Changed) -> None:
         """The users or the rules are others."""
         self._authenticator.changed(changed)
@@ -443,7 +434,7 @@ class Listener:
             self._log.warning(
                 "a client is disconnected: it makes this broker hold too much",
                 subscriber=connection.client_id,
-                user=self.who(connection).user,
+                user=self.register.who(connection).user,
                 problem=problem,
                 so_far=self.cut_short,
             )

@@ -10,14 +10,13 @@ asked through ``queries``, and what clients publish comes through their ``broker
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, final
 
 import structlog
 from mqtt5 import PublishPacket
 
 from tocsin.broker.channels.channels import Channels
 from tocsin.broker.client import Client
-from tocsin.broker.forwarding.audience import Only, view_of
 from tocsin.broker.forwarding.fanout import Outbox, Outlet, OutletSet
 from tocsin.broker.forwarding.filters import Interests
 from tocsin.broker.forwarding.frames import Frames, frame_of
@@ -44,7 +43,7 @@ from tocsin.core.coordination.participant.signals import (
 )
 from tocsin.core.delivery.grant import Grant, grant
 from tocsin.core.filters import SharedFilter, StoredFilter, TopicFilter, UnreadableFilter
-from tocsin.core.forwarding.table import Fanout, ForwardingTable, Subscription
+from tocsin.core.forwarding.table import Audience, Fanout, ForwardingTable, Subscription
 from tocsin.core.machine import Effect
 from tocsin.core.streams.query_filter import ListingFilter, QueryFilter
 from tocsin.model.network import BrokerInfo, Route
@@ -54,11 +53,58 @@ from tocsin.ports import Entry
 from tocsin.runtime.machines.clock import wall_s
 from tocsin.wire.carriage import TOPIC as CARRIED
 from tocsin.wire.codec import PublishRun
-from tocsin.wire.connect import V5
+from tocsin.wire.connect import V5, V311, Version
 from tocsin.wire.frames import forward_frame
 from tocsin.wire.topics import ONE_PREFIX
 
 LIVE: Final = 1 << 62  # the position of a message that is in no log: later than every subscription
+_NOBODY: Final = OutletSet()
+
+
+@final
+class View:
+    """The recipients of a topic's messages, divided by the version in which they are spoken to. The forwarding table
+    keeps it for as long as it is true.
+    """
+
+    __slots__ = ("aliased", "groups")
+
+    def __init__(self, audience: Audience[Client]) -> None:
+        self.aliased = [target.outlet for target in audience.targets if target.takes_aliases]
+        self.groups: list[
+            tuple[Version, OutletSet, int]
+        ] = []  # and the largest frame that all of a group take
+        for version in (V5, V311):
+            targets = (t for t in audience.targets if t.version == version and not t.takes_aliases)
+            members = [target.outlet for target in targets]
+            if members:
+                group = members[0].group if len(members) == 1 else OutletSet(*members)
+                self.groups.append((version, group, min(each.send_max_bytes for each in members)))
+
+
+def view_of(audience: Audience[Client]) -> View:
+    view = audience.view
+    if type(view) is View:
+        return view
+    audience.view = fresh = View(audience)
+    return fresh
+
+
+@final
+class Only:
+    """The single group that gets a topic's messages in the same bytes, if nobody else gets them; otherwise no run is
+    small enough.
+    """
+
+    __slots__ = ("group", "send_max_bytes", "version")
+
+    def __init__(self, fanout: Fanout[Client]) -> None:
+        view = view_of(fanout.audience)
+        others = fanout.identified or fanout.no_local or fanout.shares or fanout.origin or view.aliased
+        self.version: Version = V5
+        self.group, self.send_max_bytes = _NOBODY, -1
+        if len(view.groups) == 1 and not others:
+            self.version, self.group, self.send_max_bytes = view.groups[0]
 
 
 class Counts:
@@ -149,7 +195,8 @@ class Exchange:
     def take(self, entry: Entry, publication: Publication) -> None:
         """An entry of the message log: to every client here that wants it."""
         waited_s = max(0.0, wall_s() - entry.at_us / 1e6)
-        self._groups.arrived(entry, publication)
+        if self._groups.local:
+            self._groups.arrived(entry, publication)
         if publication.retain:
             self._retained.saw(publication, entry.position, entry.at_us / 1e6)
         wanted = self.queries.wanted(publication)

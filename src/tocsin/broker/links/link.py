@@ -6,8 +6,7 @@ broker's own certificate; a user property says which cluster it comes from. The 
 never sends them back.
 
 Everything here is best effort: bytes that wait are bounded, and what finds no room is dropped and counted. While a link
-is away, messages wait (``broker.links.hold_queue``), so that a route's first messages and a peer's restart cost
-nothing.
+is away, messages wait (``Waiting``), so that a route's first messages and a peer's restart cost nothing.
 
 A link that stays away may have a **detour**: then messages are handed to ``broker.links.relay`` instead, and
 ``core.links.path`` says when. Messages carried for others take the link itself, or wait.
@@ -17,25 +16,25 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
 import msgspec
 import structlog
 from mqtt5 import ConnAckPacket, ConnectPacket, Packet, PingRespPacket
 
-from tocsin.broker.forwarding.fanout import OutletSet
-from tocsin.broker.forwarding.sockets import NOWHERE
-from tocsin.broker.links.hold_queue import Waiting
+from tocsin.broker.forwarding.fanout import NOWHERE, OutletSet
 from tocsin.core.links.incoming import LINK_PREFIX, PROPERTY_CLUSTER, PROPERTY_LEVELS
 from tocsin.core.links.path import STRAIGHT, LinkPath
 from tocsin.core.links.signals import Down, Ending
 from tocsin.model.network import BrokerInfo
 from tocsin.model.versions import speaks
-from tocsin.runtime.machines.clock import now_us
+from tocsin.runtime.machines.clock import monotonic_s, now_us
 from tocsin.runtime.machines.line import Endpoint, Line
 from tocsin.runtime.security.credentials import Identity, peer_of
 
+HOLD_S: Final = 5.0  # older messages at QoS 0 would be stale
 KEEP_ALIVE_S: Final = 4  # a peer that hangs is noticed after two thirds of membership's default suspicion
 # The bytes that a broker may add to a client's packet; peers grant each other so much.
 PACKET_MARGIN_BYTES: Final = 64 << 10
@@ -47,6 +46,40 @@ BROKER_ROLE: Final = "broker"  # in certificates
 COORDINATOR_ROLE: Final = "coordinator"
 
 Carry = Callable[[tuple[str, ...], bytes, int], None]  # relays, frames, messages
+
+
+class Waiting:
+    """Frames that wait for a way: for HOLD_S at most, and so many bytes. Older messages, and those over the bound, are
+    dropped; ``dropped`` is told how many.
+    """
+
+    def __init__(self, bytes_max: int, dropped: Callable[[int], None]) -> None:
+        self._bytes_max = bytes_max
+        self._dropped = dropped
+        self._queue: deque[tuple[float, bytes, int]] = deque()  # when, frames, messages
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def add(self, data: bytes, messages: int) -> None:
+        now = monotonic_s()
+        self._queue.append((now, data, messages))
+        self._bytes += len(data)
+        while self._queue and (self._bytes > self._bytes_max or self._queue[0][0] < now - HOLD_S):
+            _, stale, lost = self._queue.popleft()
+            self._bytes -= len(stale)
+            self._dropped(lost)
+
+    def take(self) -> Iterator[tuple[bytes, int]]:
+        """All that is not too old, which then waits no longer."""
+        queue, self._queue, self._bytes = self._queue, deque(), 0
+        oldest = monotonic_s() - HOLD_S
+        for at, data, messages in queue:
+            if at < oldest:
+                self._dropped(messages)
+            else:
+                yield data, messages
 
 
 class LinkTls(Protocol):

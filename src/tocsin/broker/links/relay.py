@@ -17,8 +17,7 @@ import msgspec
 import structlog
 from mqtt5 import PublishPacket, QoS
 
-from tocsin.broker.links.hold_queue import Waiting
-from tocsin.broker.links.link import Link
+from tocsin.broker.links.link import Link, Waiting
 from tocsin.model.versions import UNREADABLE
 from tocsin.wire.carriage import TOPIC, Ticket, pieces, ticket_of, wrap
 from tocsin.wire.codec import Decoder, PublishRun

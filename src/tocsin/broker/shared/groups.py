@@ -81,7 +81,7 @@ class Groups:
         self.budget = budget
         self._crowd: asyncio.TimerHandle | None = None  # while groups are to be asked for room
         self._groups_max = groups_max
-        self._groups: dict[str, LocalGroup] = {}  # by name
+        self.local: dict[str, LocalGroup] = {}  # the groups with members here, by name
         self._by_key: dict[str, LocalGroup] = {}
         self._matching: ForwardingTable[LocalGroup] = ForwardingTable()
         self._alive: dict[str, str] = {}  # key → the life that is there
@@ -94,7 +94,7 @@ class Groups:
         self._log = structlog.get_logger()
 
     def __len__(self) -> int:
-        return len(self._groups)
+        return len(self.local)
 
     async def open(self) -> None:
         """Begin this broker's life; members at its last one are away from now on, or when that has expired."""
@@ -126,13 +126,13 @@ class Groups:
         finally:
             if self._crowd is not None:
                 self._crowd.cancel()
-            for group in self._groups.values():
+            for group in self.local.values():
                 group.close()
 
     async def _live(self) -> None:
         while True:
             await asyncio.sleep(REFRESH_S)
-            if self._groups:
+            if self.local:
                 with suppress(StoreFull):
                     await self._refresh()
 
@@ -163,7 +163,7 @@ class Groups:
                 self._alive.clear()
             case "ready":
                 self._watching = True
-                for group in tuple(self._groups.values()):
+                for group in tuple(self.local.values()):
                     group.post(OutOfSight(cause="groups are watched"))
             case "put" if change.key.startswith(LIVES):
                 self._alive[change.key] = decode_life(change.value)
@@ -195,7 +195,7 @@ class Groups:
 
         ``NoMember`` if it cannot be one.
         """
-        if name not in self._groups and len(self._groups) >= self._groups_max:
+        if name not in self.local and len(self.local) >= self._groups_max:
             raise NoMember(name, f"a broker may have members of at most {self._groups_max} groups")
         group = self._group(name)
         return await group.join(
@@ -209,16 +209,16 @@ class Groups:
         )
 
     def _group(self, name: str) -> LocalGroup:
-        group = self._groups.get(name)
+        group = self.local.get(name)
         if group is None:
-            group = self._groups[name] = self._by_key[group_key(name)] = LocalGroup(name, self)
+            group = self.local[name] = self._by_key[group_key(name)] = LocalGroup(name, self)
             self._matching.subscribe(group, group.filter, _ANY)
             self._idle.clear()
         return group
 
     def leave(self, name: str, taker: Client, session: str, expiry_s: int) -> None:
         """A member's connection is over; its session is kept for so long."""
-        group = self._groups.get(name)
+        group = self.local.get(name)
         if group is not None:
             group.leave(taker, session)
             client = taker.client_id
@@ -226,8 +226,8 @@ class Groups:
 
     def quit(self, name: str, client: str, session: str) -> None:
         """A member unsubscribed."""
-        if name in self._groups:
-            self._groups[name].post(Quit(client=client, session=session, cause=f"{client} unsubscribed"))
+        if name in self.local:
+            self.local[name].post(Quit(client=client, session=session, cause=f"{client} unsubscribed"))
 
     def session_over(self, stored: StoredSession) -> None:
         """A stored session was discarded, wherever it was."""
@@ -236,9 +236,9 @@ class Groups:
             self._group(name).post(over)
 
     def vanished(self, group: LocalGroup) -> None:
-        del self._groups[group.name], self._by_key[group_key(group.name)]
+        del self.local[group.name], self._by_key[group_key(group.name)]
         self._matching.drop(group)
-        if not self._groups:
+        if not self.local:
             self._idle.set()
 
     def crowded(self) -> None:
@@ -248,7 +248,7 @@ class Groups:
 
     def _make_room(self) -> None:
         self._crowd = None
-        for group in tuple(self._groups.values()):
+        for group in tuple(self.local.values()):
             group.post(Crowded(cause="a group has no room"))
         if self.budget.figures()[Kind.GROUPS].waiting:
             self.crowded()
@@ -256,18 +256,16 @@ class Groups:
     # ── messages ────────────────────────────────────────────────────────────────────────────────────────────
 
     def arrived(self, entry: Entry, publication: Publication) -> None:
-        """The hot path: an entry that the journal has just brought."""
-        if not self._groups:
-            return
+        """An entry that the message log has just brought; to be told while there are groups (``local``)."""
         for group, _ in self._matching.wanted(publication.topic):
             group.post(Arrived(matched=Matched(entry, publication), cause=entry.id))
 
     def settle(self, name: str, client: str, position: int) -> None:
         """A member is done with a message."""
-        if name in self._groups:
-            self._groups[name].post(Settle(client=client, position=position, cause=f"{client} settled"))
+        if name in self.local:
+            self.local[name].post(Settle(client=client, position=position, cause=f"{client} settled"))
 
     def room_made(self, name: str) -> None:
         """A member may have room again."""
-        if name in self._groups:
-            self._groups[name].post(RoomMade(cause="room"))
+        if name in self.local:
+            self.local[name].post(RoomMade(cause="room"))

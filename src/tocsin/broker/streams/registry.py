@@ -4,10 +4,10 @@ Every change has a ticket (``core.coordination.participant.signals``): messages 
 (``core.streams.machine``), and the client is answered when it is settled and clear: it is kept, and in force
 everywhere.
 
-The metadata of streams that are published here are known (``keys``), so that messages can carry them;
+The metadata of streams that are published here are known (``metadata``), so that messages can carry them;
 ``core.streams.metadata`` decides which of several statements counts.
 
-A client's connections have **epochs**, the times at which it came (``core.survival.arrival_times``), so that the
+A client's connections have **epochs**, the times at which it came (``core.survival.announcements``), so that the
 coordinator knows which of two brokers has it. They grow by two at least: the number between two connections is for the
 end of what came before.
 """
@@ -25,13 +25,12 @@ from mqtt5 import Will
 from tocsin.broker.client import Client
 from tocsin.core.coordination.participant.signals import ClientsChanged
 from tocsin.core.session.will import will_message
-from tocsin.core.streams.machine import ClientStreams
+from tocsin.core.streams.machine import ClientStreams, Tickets
 from tocsin.core.streams.metadata import Learned, StreamMetadata
 from tocsin.core.streams.signals import DeclareStream
-from tocsin.core.streams.tickets import Tickets
-from tocsin.core.survival.arrival_times import ArrivalClock
+from tocsin.core.survival.announcements import ArrivalClock
 from tocsin.model.publication import Publication
-from tocsin.model.stream import Metadata, Value
+from tocsin.model.stream import Metadata
 from tocsin.runtime.machines.clock import wall_us
 from tocsin.wire.commands import ClientAway, ClientBack, ClientGone, Streams
 from tocsin.wire.replication import Bequest
@@ -88,7 +87,7 @@ class StreamRegistry:
         self.refused = 0  # descriptions that could not be taken
         self._post = post
         self._message_log = log
-        self._metadata = StreamMetadata()
+        self.metadata = StreamMetadata()
         self._tickets = Tickets()
         self._publishers: dict[str, dict[Client, None]] = {}  # topic → who publishes on it here
         self._cleared = 0
@@ -104,7 +103,7 @@ class StreamRegistry:
     def client_streams(self) -> ClientStreams:
         """The machine of one client more that publishes here."""
         return ClientStreams(
-            self._metadata,
+            self.metadata,
             self._tickets,
             streams_max=self._streams_max,
             metadata_max_bytes=self._metadata_max_bytes,
@@ -114,10 +113,6 @@ class StreamRegistry:
     def unsettled(self) -> int:
         """Changes that wait for the coordinator."""
         return self._tickets.last - self._tickets.settled
-
-    def keys(self, topic: str) -> dict[str, Value] | None:
-        """The metadata of a stream that is published here."""
-        return self._metadata.of(topic)
 
     def bequest(self, will: Will, client: str, prefix: str, session: str, epoch: int, owner: str) -> Bequest:
         """A will, with its stream's metadata; ``prefix``: of the client's record ids; its stored session; and the user
@@ -129,7 +124,7 @@ class StreamRegistry:
             client,
             broker=self.broker,
             cluster=self.cluster,
-            keys=self.keys(will.topic),
+            keys=self.metadata.of(will.topic),
         )
         return Bequest(publication, will.will_delay_interval, will_id(prefix), session, epoch, owner)
 
@@ -163,7 +158,7 @@ class StreamRegistry:
             self._publishers[topic].pop(client, None)
             if not self._publishers[topic]:
                 del self._publishers[topic]
-                self._metadata.ceased(topic)
+                self.metadata.ceased(topic)
         name, epoch, after = client.client_id, client.epoch, self._message_log.newest
         gone = ClientAway(name, expiry_s, after, epoch) if expiry_s else ClientGone(name, after, epoch)
         self._say(self._tickets.next(), gone)
@@ -178,11 +173,11 @@ class StreamRegistry:
 
     def declare(self, client: Client, held: Held, declared: DeclareStream, done: Done | None) -> None:
         """Tell the coordinator of a stream; ``done`` is told what came of it."""
-        topic, diff = declared.topic, self._metadata.owed(declared.topic, declared.diff)
+        topic, diff = declared.topic, self.metadata.owed(declared.topic, declared.diff)
         if done is not None:
             self._waiting[declared.ticket] = done
         self._tickets.declared(declared.ticket, topic, diff)
-        self._tell([self._metadata.declared(topic, diff, declared.ticket)])
+        self._tell([self.metadata.declared(topic, diff, declared.ticket)])
         self._held.append((declared.ticket, held))
         name = client.client_id if declared.publishes else ""
         changes = ((topic, None if diff is None else dict(diff)),)
@@ -202,13 +197,13 @@ class StreamRegistry:
         """Tell the clients that publish on these topics their current metadata: their sessions remember them."""
         for topic, keys in learned:
             for client in self._publishers.get(topic, ()):
-                client.delivery.said(topic, keys, kept=self._metadata.is_kept(topic))
+                client.delivery.said(topic, keys, kept=self.metadata.is_kept(topic))
 
     def publishes(self, topic: str, client: Client) -> None:
         """One client more publishes on a topic. Its session's metadata count until more is known."""
         self._publishers.setdefault(topic, {})[client] = None
         delivery = client.delivery
-        self._metadata.published(topic, delivery.streams.get(topic), unkept=delivery.is_unkept(topic))
+        self.metadata.published(topic, delivery.streams.get(topic), unkept=delivery.is_unkept(topic))
 
     def _say(self, ticket: int, command: Command) -> None:
         cause = f"{self.broker}:s{ticket}"
@@ -217,19 +212,19 @@ class StreamRegistry:
     # ── what the participant tells ──────────────────────────────────────────────────────────────────────────
 
     def described(self, streams: Mapping[str, Metadata], *, whole: bool) -> None:
-        self._tell(self._metadata.described(streams, whole=whole))
+        self._tell(self.metadata.described(streams, whole=whole))
 
     def settle(self, ticket: int) -> None:
         """Everything up to this ticket is in the coordinator's log."""
         self._tickets.settle(ticket)
-        self._tell(self._metadata.kept(ticket))
-        doubtful = self._metadata.settled(ticket)
+        self._tell(self.metadata.kept(ticket))
+        doubtful = self.metadata.settled(ticket)
         if doubtful:
             asyncio.get_running_loop().call_later(TOLD_S, self._doubt, doubtful)
         self._answer()
 
     def _doubt(self, topics: list[str]) -> None:
-        self._tell(self._metadata.doubted(topics))
+        self._tell(self.metadata.doubted(topics))
 
     def _answer(self) -> None:
         done = min(self._tickets.settled, self._cleared)
@@ -248,7 +243,7 @@ class StreamRegistry:
     def clear(self, ticket: int) -> None:
         """Messages that wait for changes up to this ticket may go."""
         self._cleared = max(self._cleared, ticket)
-        self._tell(self._metadata.cleared(ticket))
+        self._tell(self.metadata.cleared(ticket))
         while self._held and self._held[0][0] <= ticket:
             self._held.popleft()[1].clear(ticket)
         self._answer()

@@ -36,8 +36,7 @@ from tocsin.core.survival.landmark_signals import (
     WantsChanged,
 )
 from tocsin.errors import TocsinError
-from tocsin.model.message import broker_address
-from tocsin.model.network import BrokerInfo, Route
+from tocsin.model.network import BrokerInfo, Route, broker_address
 from tocsin.model.versions import UNREADABLE, Packed
 from tocsin.ports import Change, Table
 from tocsin.runtime.machines.clock import wall_us

@@ -40,13 +40,11 @@ from tocsin.core.replication.signals import (
 )
 from tocsin.core.streams.query_filter import QueryFilter
 from tocsin.errors import TocsinError
-from tocsin.model.message import broker_address
-from tocsin.model.network import BrokerInfo
+from tocsin.model.network import BrokerInfo, broker_address
 from tocsin.model.versions import UNREADABLE
 from tocsin.ports import Bus, BusMessage
-from tocsin.runtime.machines.callbacks import PendingCallbacks
 from tocsin.runtime.machines.clock import monotonic_s, wall_us
-from tocsin.runtime.machines.shell import Shell
+from tocsin.runtime.machines.shell import PendingCallbacks, Shell
 from tocsin.runtime.machines.tasks import Ending
 from tocsin.wire.replication import (
     LOCAL,
@@ -333,11 +331,13 @@ class Replicating:
                 self._filled.set()
             case Prepare(primary=primary, names=names):
                 channels, queries = _kinds(names)
-                self._standing_by.prepare(primary, channels)
+                if channels:
+                    self._standing_by.prepare(primary, channels)
                 self._queries_prepared(primary, queries, True)
             case Unprepare(primary=primary, names=names):
                 channels, queries = _kinds(names)
-                self._standing_by.unprepare(primary, channels)
+                if channels:
+                    self._standing_by.unprepare(primary, channels)
                 self._queries_prepared(primary, queries, False)
             case WillsLeft(primary=primary, wills=wills):
                 self._wills_left(primary, wills)

@@ -106,7 +106,7 @@ class ChannelHoldings(TableMachine):
         self.channels: dict[str, Channel] = {}  # by name, in small letters
         self._cells = SubscriptionCells(broker)
         self._standbys = StandbyCells(broker, self._meaning, self._cells)
-        self._sessions: dict[str, _Session] = {}
+        self.sessions: dict[str, _Session] = {}  # those that have channels here, by uid
         self._wanting: dict[str, dict[str, None]] = {}  # name → the sessions that have it
         self._of_channel: dict[str, dict[str, None]] = {}  # channel, in small letters → wanted names
         self._bound: dict[str, Bound] = {}  # what names mean
@@ -145,7 +145,7 @@ class ChannelHoldings(TableMachine):
         return {
             "channels": len(self.channels),
             "channel_subscriptions": len(self._cells),
-            "channel_sessions": len(self._sessions),
+            "channel_sessions": len(self.sessions),
             "channel_standbys": len(self._standbys.cells),
         }
 
@@ -192,9 +192,9 @@ class ChannelHoldings(TableMachine):
     # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _want(self, event: Wanted, now_us: int) -> list[Effect]:
-        session = self._sessions.get(event.session)
+        session = self.sessions.get(event.session)
         if session is None:
-            session = self._sessions[event.session] = _Session(event.client)
+            session = self.sessions[event.session] = _Session(event.client)
         elif not session.here:
             session.visits += 1
         session.here = session.touched = True
@@ -223,7 +223,7 @@ class ChannelHoldings(TableMachine):
         return effects
 
     def _unwant(self, event: Unwanted, now_us: int) -> list[Effect]:
-        session = self._sessions.get(event.session)
+        session = self.sessions.get(event.session)
         return [] if session is None else self._remove(event.session, session, event.names)
 
     def _remove(self, uid: str, session: _Session, names: Iterable[str]) -> list[Effect]:
@@ -235,7 +235,7 @@ class ChannelHoldings(TableMachine):
             if not wanting:
                 effects += self._forget(name)
         if not session.names:
-            del self._sessions[uid]
+            del self.sessions[uid]
         return effects
 
     def _keep_only(self, uid: str, session: _Session, names: Iterable[str]) -> list[Effect]:
@@ -254,7 +254,7 @@ class ChannelHoldings(TableMachine):
         return [] if bound is None else self._give_up(name, bound)
 
     def _leave(self, event: Left, now_us: int) -> list[Effect]:
-        session = self._sessions.get(event.session)
+        session = self.sessions.get(event.session)
         if session is None:
             return []
         if not event.expiry_s:
@@ -264,7 +264,7 @@ class ChannelHoldings(TableMachine):
         return [*effects, *self._look_at(event.session, session)] if session.doubted else effects
 
     def _doubt(self, event: Doubted, now_us: int) -> list[Effect]:
-        session = self._sessions.get(event.session)
+        session = self.sessions.get(event.session)
         if session is None:
             return [LookAt(session=event.session, client=event.client, visits=0)]
         session.doubted = True
@@ -274,7 +274,7 @@ class ChannelHoldings(TableMachine):
         return [LookAt(session=uid, client=session.client, visits=session.visits)]
 
     def _on_look(self, event: Looked, now_us: int) -> list[Effect]:
-        session = self._sessions.get(event.session)
+        session = self.sessions.get(event.session)
         if session is None:
             known = event.home == "here"
             return self._adopt(event.session, event.client, event, now_us) if known else []
@@ -296,7 +296,7 @@ class ChannelHoldings(TableMachine):
         """A stored session has its home here, and was not known."""
         if not found.names:
             return []
-        session = self._sessions[uid] = _Session(client, here=False)
+        session = self.sessions[uid] = _Session(client, here=False)
         effects = self._add(uid, session, found.names)
         return [*effects, *self._expire(uid, found.expiry_s, now_us)]
 
@@ -311,7 +311,7 @@ class ChannelHoldings(TableMachine):
         self._scanning = True
         self._cells.scan()
         self._standbys.cells.scan()
-        for session in self._sessions.values():
+        for session in self.sessions.values():
             session.touched = session.here
         return [Scan()]
 
@@ -320,7 +320,7 @@ class ChannelHoldings(TableMachine):
         return []
 
     def _on_session(self, event: SessionFound, now_us: int) -> list[Effect]:
-        known = self._sessions.get(event.session)
+        known = self.sessions.get(event.session)
         if known is not None and known.touched:
             return []
         if known is not None:
@@ -338,7 +338,7 @@ class ChannelHoldings(TableMachine):
         sure = self._cells.known or not self._cells.counted
         delay_us = self._scan_every_us if sure else OURS_US
         effects: list[Effect] = [SetTimer(name=HoldingsTimer.SCAN, delay_us=delay_us)]
-        for uid, session in self._sessions.items():
+        for uid, session in self.sessions.items():
             if not session.touched:
                 effects += self._look_at(uid, session)
         return [*effects, *cells]
@@ -401,7 +401,7 @@ class ChannelHoldings(TableMachine):
     def _on_expiry(self, now_us: int) -> list[Effect]:
         effects: list[Effect] = []
         for uid in self._expiring.due(now_us):
-            session = self._sessions.get(uid)
+            session = self.sessions.get(uid)
             if session is not None and not session.here:
                 effects += self._look_at(uid, session)
         return [*effects, *self._wake(now_us)]

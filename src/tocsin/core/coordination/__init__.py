@@ -33,5 +33,4 @@ and can change nothing.
 | ``participant.submission``, ``outgoing`` | repeats commands until the log has them; their numbers |
 | ``participant.heartbeat``, ``link_reports`` | its heartbeats and the leader's answers; reports about its links |
 | ``participant.inbox``, ``network_view`` | its notices as they come, and the network that they describe |
-| ``participant.pending_clears`` | its changes that not every broker concerned knows yet |
 """

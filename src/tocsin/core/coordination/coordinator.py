@@ -89,7 +89,7 @@ from tocsin.core.machine import (
     stamp,
 )
 from tocsin.errors import Conflict, FormatNewer, LevelUnspoken, StoreFull, Trimmed
-from tocsin.model.message import COORDINATOR
+from tocsin.model.network import COORDINATOR
 from tocsin.model.versions import speaks
 from tocsin.ports import Entry, Page
 from tocsin.wire.commands import decode_batch

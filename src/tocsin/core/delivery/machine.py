@@ -26,8 +26,8 @@ Transitions of ``ClientDelivery``:
 **Deliveries** above QoS 0 come from the log (``core.delivery.window``). While the client keeps up, the shell offers
 entries as the log brings them (``offer``: the hot path, no event). When the client's window is full, or its
 connection is congested, the client is behind: the machine asks for batches of the log (``ReadBatch``) until it has
-caught up. Critical messages are a track of their own (``core.delivery.message_tracks``), and so are results of
-channels (``core.delivery.result_tracks``).
+caught up. Critical messages are a track of their own (``core.delivery.tracks``), and so are results of
+channels (``core.delivery.tracks``).
 
 **The stored session** is one cell (``core.delivery.session_cell``). A packet that must wait for a change to be
 durable (SUBACK, PUBREL, PUBCOMP) waits for the next write that contains it; other changes are written soon. If the
@@ -50,11 +50,8 @@ import msgspec
 from mqtt5 import PubRelPacket
 
 from tocsin.core.channels.request import ChannelFilter
-from tocsin.core.delivery.answers import hear
 from tocsin.core.delivery.catch_up import CatchingUp
-from tocsin.core.delivery.message_tracks import MessagesTrack
 from tocsin.core.delivery.record_ids import RecordIds
-from tocsin.core.delivery.result_tracks import ResultsTrack, checkpoint_later
 from tocsin.core.delivery.session_cell import SessionCell
 from tocsin.core.delivery.signals import (
     AFTERWARDS,
@@ -84,7 +81,8 @@ from tocsin.core.delivery.signals import (
     Writable,
 )
 from tocsin.core.delivery.stored_session import StoredSession, within
-from tocsin.core.delivery.window import ALL_RESULTS, POSITION_IDS, WAIT, DeliveryWindow, Progress
+from tocsin.core.delivery.tracks import MessagesTrack, ResultsTrack, checkpoint_later
+from tocsin.core.delivery.window import ALL_RESULTS, POSITION_IDS, WAIT, DeliveryWindow, Progress, hear
 from tocsin.core.filters import filter_type
 from tocsin.core.forwarding.table import Subscription
 from tocsin.core.machine import Effect, Event, SetTimer, Stored, StoreFailed, Table, TableMachine, TimerFired
@@ -114,7 +112,9 @@ class ClientDelivery(TableMachine):
         self.results = ResultsTrack()
         self.messages = MessagesTrack(self.results)
         self._custody: SessionCell | None = None  # None: nothing is stored
-        self._record_ids = RecordIds("")
+        # The ids under which the client's messages go into the log. At QoS 2 an id is part of the session: the message
+        # is appended only when it is durable (``AwaitSave``).
+        self.record_ids = RecordIds("")
         self.streams: dict[
             str, dict[str, Value]
         ] = {}  # the metadata of the streams that the client publishes on
@@ -129,7 +129,7 @@ class ClientDelivery(TableMachine):
         self.state, self._began_us = DeliveryState.ATTENDING, now_us
         self._receive_max = min(event.receive_max, WINDOW_MAX)
         session = event.session
-        self._record_ids = RecordIds(event.prefix, session)
+        self.record_ids = RecordIds(event.prefix, session)
         if session is None:
             return []
         self._custody = SessionCell(session, event.revision)
@@ -166,7 +166,7 @@ class ClientDelivery(TableMachine):
     @property
     def inbound_ids(self) -> tuple[int, ...]:
         """The QoS 2 packet ids whose messages are in the log, without a PUBREL yet."""
-        return tuple(self._record_ids.kept)
+        return tuple(self.record_ids.kept)
 
     # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -190,26 +190,11 @@ class ClientDelivery(TableMachine):
 
     # ── messages of the client ──────────────────────────────────────────────────────────────────────────────
 
-    def record_id(self, packet_id: int, qos: int, topic: str, tail: int) -> str:
-        """The id under which a message of the client goes into the log.
-
-        At QoS 2 it is part of the session: append the message only when it is durable (``AwaitSave``).
-        """
-        return self._record_ids.give(packet_id, qos, topic, tail)
-
-    def has_room(self, packet_id: int, topic: str) -> bool:
-        """Whether the id of one more QoS 2 message of the client can be stored with its session."""
-        return self._record_ids.has_room(packet_id, topic)
-
-    def behind(self, packet_id: int) -> int | None:
-        """The position behind which the log may have a QoS 2 message already."""
-        return self._record_ids.behind(packet_id)
-
     def _on_kept(self, event: Kept, now_us: int) -> list[Effect]:
-        return self._save_soon() if self._record_ids.keep(event.packet_id) else []
+        return self._save_soon() if self.record_ids.keep(event.packet_id) else []
 
     def _release(self, event: ReleaseAsked, now_us: int) -> list[Effect]:
-        self._record_ids.release(event.packet_id)
+        self.record_ids.release(event.packet_id)
         return self._await(event.ticket)
 
     # ── messages to the client ──────────────────────────────────────────────────────────────────────────────
@@ -331,7 +316,7 @@ class ClientDelivery(TableMachine):
         return [custody.write(session)]
 
     def _current(self, custody: SessionCell) -> StoredSession:
-        stored = self._record_ids.written_into(custody.session)
+        stored = self.record_ids.written_into(custody.session)
         stored = self.messages.written_into(self.results.written_into(stored))
         unkept = tuple(place for place, topic in enumerate(self.streams) if topic in self.unkept)
         return msgspec.structs.replace(

@@ -39,6 +39,9 @@ from collections.abc import Iterable
 from typing import Final
 
 import msgspec
+from mqtt5 import PubAckPacket, PubCompPacket, PubRecPacket, PubRelPacket, PubRelReasonCode
+
+from tocsin.errors import ProtocolViolation
 
 PACKET_IDS: Final = 65_535
 EXTRA_IDS: Final = 1_000  # of them are for messages that are not from the log: no window is larger
@@ -52,8 +55,12 @@ CRITICAL_IDS: Final = 7_523  # … for critical results, likewise
 # … and for critical messages: a prime, so that those that come at regular distances do not share a few of them.
 CRITICAL_MESSAGE_IDS: Final = 3_257
 
+REFUSED_FROM: Final = 0x80
+
 WAIT: Final = -1  # what ``offer`` says: no room, keep it in the log
 SETTLED: Final = 0  # … the client has it already
+
+Answer = PubAckPacket | PubRecPacket | PubCompPacket
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True):
@@ -382,3 +389,35 @@ class DeliveryWindow:
             self._completed.pop(identifier, None)
         self._freeing = ()
         return released
+
+
+def hear(delivery: DeliveryWindow | None, packet: Answer) -> tuple[PubRelPacket | None, bool]:
+    """A client's acknowledgement, against its window: the immediate reply, and whether the answer waits until the
+    client's packet is stored.
+
+    ``ProtocolViolation`` for PUBREC in answer to QoS 1, and PUBACK to QoS 2 (MQTT 5, 4.3.2 and 4.3.3).
+    """
+    sent = 0 if delivery is None else delivery.qos_of(packet.packet_id)
+    if sent == 1 and isinstance(packet, PubRecPacket):
+        raise ProtocolViolation("a message at QoS 1 was answered with PUBREC")
+    if sent == 2 and isinstance(packet, PubAckPacket):
+        raise ProtocolViolation("a message at QoS 2 was answered with PUBACK")
+    if isinstance(packet, PubRecPacket):
+        return _hear_pubrec(delivery, packet)
+    if delivery is not None and isinstance(packet, PubAckPacket):
+        delivery.puback(packet.packet_id)
+    elif delivery is not None:
+        delivery.pubcomp(packet.packet_id)
+    return None, False
+
+
+def _hear_pubrec(delivery: DeliveryWindow | None, packet: PubRecPacket) -> tuple[PubRelPacket | None, bool]:
+    identifier, refused = packet.packet_id, int(packet.reason_code) >= REFUSED_FROM
+    known, release = False, False
+    if delivery is not None:
+        known, release = delivery.pubrec(identifier, refused=refused)
+    if release:
+        return PubRelPacket(identifier), False
+    if known or refused:
+        return None, known
+    return PubRelPacket(identifier, reason_code=PubRelReasonCode.PACKET_ID_NOT_FOUND), False

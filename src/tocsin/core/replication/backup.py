@@ -6,7 +6,7 @@ Transitions of ``Backup``:
 
     *  Received, PrimariesSet, Kept, Forgotten, TimerFired
 
-A copy belongs to one broker and to its newest run of updates (``core.replication.copy``). The backup applies updates
+A copy belongs to one broker and to its newest run of updates (``core.replication.gamma``). The backup applies updates
 in their order. It answers an update again that it has applied before. If something is missing before an update it
 answers ``Behind``, and the broker sends everything. It declines a run that is older than the known one: that comes
 from a process that has ended.
@@ -62,10 +62,9 @@ from tocsin.core.machine import (
     TableMachine,
     TimerFired,
 )
-from tocsin.core.replication.copy import Copy
-from tocsin.core.replication.gamma import ClientSnapshot, Left
+from tocsin.core.replication.gamma import ClientSnapshot, Copy, Left
 from tocsin.core.replication.signals import Forgotten, Kept, Prepare, PrimariesSet, Unprepare, WillsLeft
-from tocsin.model.message import Message, broker_address
+from tocsin.model.network import Message, broker_address
 from tocsin.wire.replication import (
     EPOCH,
     LOCAL,

@@ -52,7 +52,7 @@ from tocsin.core.replication.gamma import CopiedState
 from tocsin.core.replication.position_scan import PositionScan
 from tocsin.core.replication.recipient import Recipient
 from tocsin.core.replication.signals import Altered, Awaited, BackupsSet, Came, Policy, Released
-from tocsin.model.message import Message, broker_address
+from tocsin.model.network import Message, broker_address
 from tocsin.wire.replication import (
     LOCAL,
     REMOTE,

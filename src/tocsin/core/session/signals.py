@@ -167,20 +167,11 @@ class Subscribe(Effect, frozen=True, kw_only=True):
     existed: bool
     index: int = 0  # of its reason code in the SUBACK
 
-    @property
-    def name(self) -> str:
-        """The subscription as the client wrote it: what ``restore`` wants to see again."""
-        return self.filter.name
-
 
 class Unsubscribe(Effect, frozen=True, kw_only=True):
     """Deliver no longer."""
 
     filter: StoredFilter
-
-    @property
-    def name(self) -> str:
-        return self.filter.name
 
 
 class Publish(Effect, frozen=True, kw_only=True):

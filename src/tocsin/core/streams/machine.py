@@ -12,7 +12,7 @@ A message goes on when every broker concerned knows its stream. ``core.streams.p
 in order; this machine decides what enters it:
 
 - A topic becomes a **stream** of the client's with its first message, if the client may have one more and the changes
-  that wait for a coordinator are not too many (``core.streams.tickets``). If it may not, the message goes on without
+  that wait for a coordinator are not too many (``Tickets``). If it may not, the message goes on without
   one: no query finds it. If the message says something of its stream, it is refused instead.
 - **Metadata** that is wrong or too large is refused before anything is kept (``read``, ``read_metadata``). A client may
   describe as many topics as it may have streams, even if others publish on them; withdrawing everything is always
@@ -30,6 +30,7 @@ Invariants: what ``PassOn`` gives is in the order in which it was taken; every i
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, ClassVar, Final
@@ -55,13 +56,55 @@ from tocsin.core.streams.signals import (
     TellGone,
     WillTaken,
 )
-from tocsin.core.streams.tickets import Tickets
-from tocsin.model.stream import Diff, size_problem
+from tocsin.model.stream import Diff, size_of, size_problem
 
+UNSETTLED_MAX: Final = 100_000  # changes that wait for a coordinator before no stream is made any more
+UNSETTLED_MAX_BYTES: Final = 64 << 20  # of those
+CHANGE_BYTES: Final = 600  # of one, beside its texts, here and on its way
 QUOTA_EXCEEDED: Final = 0x97
 OVERHEAD_BYTES: Final = 200  # of a message that waits, beside its payload
 
 _END: Final = object()  # in the gate: the client has left
+
+
+class Tickets:
+    """The numbers of what a broker tells the coordinator of its clients, and a bound on what waits for it.
+
+    Tickets grow over all clients of a broker. A change is **settled** when it is in the coordinator's log. While no
+    coordinator answers nothing is, so that the changes that wait are bounded, by number and by bytes.
+
+    Invariants: tickets are given once, each larger than the one before; ``_bytes`` is the sum over ``_unsettled``.
+    """
+
+    __slots__ = ("_bytes", "_unsettled", "last", "settled")
+
+    def __init__(self) -> None:
+        self.last = 0
+        self.settled = 0
+        # Tickets of declarations that are not, with their bytes.
+        self._unsettled: deque[tuple[int, int]] = deque()
+        self._bytes = 0
+
+    def next(self) -> int:
+        self.last += 1
+        return self.last
+
+    @property
+    def room(self) -> bool:
+        """Whether one change more may wait for a coordinator."""
+        return self.last - self.settled < UNSETTLED_MAX and self._bytes < UNSETTLED_MAX_BYTES
+
+    def declared(self, ticket: int, topic: str, diff: Diff | None) -> None:
+        """A stream's metadata are changed under this ticket."""
+        size = CHANGE_BYTES + len(topic) + size_of(diff or {})
+        self._unsettled.append((ticket, size))
+        self._bytes += size
+
+    def settle(self, ticket: int) -> None:
+        """Everything up to this ticket is in the coordinator's log."""
+        self.settled = max(self.settled, ticket)
+        while self._unsettled and self._unsettled[0][0] <= ticket:
+            self._bytes -= self._unsettled.popleft()[1]
 
 
 class MetadataTooLarge(DescriptionInvalid):

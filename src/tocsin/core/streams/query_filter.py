@@ -1,6 +1,6 @@
 """Queries in subscriptions: ``$query/<predicate>`` and ``$streams/<predicate>``.
 
-The predicate is written as ``tocsin.query.escaping`` has it: a plain ``+`` or ``#`` would be a wildcard, so that it is
+The predicate is written as ``tocsin.query.query`` has it: a plain ``+`` or ``#`` would be a wildcard, so that it is
 refused with a word about how to write it.
 """
 

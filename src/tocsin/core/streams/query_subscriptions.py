@@ -43,7 +43,7 @@ class Inquiries(Generic[Target, Options]):
     def __init__(self, touch: Callable[[str], None]) -> None:
         self._touch = touch
         self._asked: dict[str, _Asked[Target, Options]] = {}  # by id
-        self._unknown: dict[str, _Asked[Target, Options]] = {}  # those without an answer
+        self.unknown: dict[str, _Asked[Target, Options]] = {}  # those without an answer of the coordinator
         self._of_topic: dict[str, dict[str, _Asked[Target, Options]]] = {}
         self._names: dict[Target, dict[str, str]] = {}  # target → name → id
 
@@ -53,11 +53,6 @@ class Inquiries(Generic[Target, Options]):
     @property
     def subscriptions(self) -> int:
         return sum(map(len, self._names.values()))
-
-    @property
-    def unknown(self) -> Collection[str]:
-        """The ids of queries without an answer of the coordinator."""
-        return self._unknown.keys()
 
     def held(self) -> Iterator[tuple[str, int]]:
         """The queries that are asked, by id, and by how many."""
@@ -81,7 +76,7 @@ class Inquiries(Generic[Target, Options]):
         asked = self._asked.get(identifier)
         first = asked is None
         if asked is None:
-            asked = self._asked[identifier] = self._unknown[identifier] = _Asked(query)
+            asked = self._asked[identifier] = self.unknown[identifier] = _Asked(query)
         asked.targets.setdefault(target, {})[name] = options
         self._names.setdefault(target, {})[name] = identifier
         self._touch_all(asked)
@@ -106,7 +101,7 @@ class Inquiries(Generic[Target, Options]):
         for topic in asked.topics or ():
             self._part(identifier, topic)
         del self._asked[identifier]
-        self._unknown.pop(identifier, None)
+        self.unknown.pop(identifier, None)
         return identifier
 
     def drop(self, target: Target) -> tuple[str, ...]:
@@ -121,7 +116,7 @@ class Inquiries(Generic[Target, Options]):
         asked = self._asked.get(query)
         if asked is None:
             return
-        self._unknown.pop(query, None)
+        self.unknown.pop(query, None)
         for topic in asked.topics or ():
             self._part(query, topic)
             self._touch(topic)
@@ -159,7 +154,7 @@ class Inquiries(Generic[Target, Options]):
     def judge(self, metadata: Metadata) -> Mapping[Target, list[Options]]:
         """The subscribers whose unanswered query matches a message, by the metadata that the message carries."""
         found: dict[Target, list[Options]] = {}
-        for asked in self._unknown.values():
+        for asked in self.unknown.values():
             if asked.query.matches(metadata):
                 _add(found, asked)
         return found

@@ -39,7 +39,7 @@ class Writing:
         self._again_bytes = None if keep_bytes is None else keep_bytes // SIZE_PART
         # Reference → when it was written, and how much the log had taken by then; the oldest first.
         self._written: OrderedDict[bytes, tuple[int, int]] = OrderedDict()
-        self._taken = 0  # bytes that the log has taken while we looked
+        self.taken = 0  # bytes that the log has taken while its follower looked, which counts them
         # Topic → its last metadata, with their reference and bytes. The same object means the same.
         self._of_topic: OrderedDict[str, tuple[Keys, bytes, bytes]] = OrderedDict()
 
@@ -64,11 +64,11 @@ class Writing:
         at = self._written.get(reference)
         if at is None or now_us - at[0] > self._again_us:
             return True
-        return self._again_bytes is not None and self._taken - at[1] > self._again_bytes
+        return self._again_bytes is not None and self.taken - at[1] > self._again_bytes
 
     def wrote(self, reference: bytes, now_us: int) -> None:
         """It was appended, or seen in the log."""
-        self._written[reference] = (now_us, self._taken)
+        self._written[reference] = (now_us, self.taken)
         self._written.move_to_end(reference)
         if len(self._written) > WRITTEN_MAX:
             self._written.popitem(last=False)
@@ -76,10 +76,6 @@ class Writing:
     def failed(self, reference: bytes) -> None:
         """It could not be appended."""
         self._written.pop(reference, None)
-
-    def passed(self, size: int) -> None:
-        """The log has taken an entry of that size."""
-        self._taken += size
 
 
 class Known:

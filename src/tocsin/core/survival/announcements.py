@@ -13,12 +13,20 @@ looked for together, as one **lot**.
     ClientLetIn ──► fresh ──TELL──► TellOthers            ClientWent takes a client out of ``fresh``
     BeganAnew ──► clean ──FORGET, or ForgetNow──► ForgetLot ──LotForgotten──► settled
 
+**Late words.** An announcement may be slower than the client: a client that moves on at once arrives before it, and
+would be disconnected for an *earlier* stay. So an announcement carries the wall-clock time of the arrival, and a broker
+that has had the client since keeps it. Clocks of machines differ. So that is a hybrid logical clock (``ArrivalClock``):
+no broker gives a time before one of which another has told it, and a client that moves on has come later, whatever the
+clocks say. If the word does not come before the client does, the clocks decide. If the word's is behind, an old
+connection stays until its keep-alive is over, or until its session is written elsewhere with a larger epoch; if it is
+ahead, a client may have to come again. Who may write a session is decided by its epoch, and not by this.
+
 Invariants:
 
 - The others are told of nobody that has gone again, and of nobody that only knocks: a client that is refused came
   nowhere.
-- Nobody is let go for a word from before it came (``core.survival.arrival_times``); who comes after a word has come
-  later than it says.
+- Nobody is let go for a word from before it came (``ArrivalTimes``); who comes after a word has come later than it
+  says.
 - Lots that have a client in common go one after the other (``after``), and a client is settled when its last lot is
   forgotten: a session that is taken then does not go with the old one.
 """
@@ -42,10 +50,53 @@ from tocsin.core.machine import (
     TableMachine,
     TimerFired,
 )
-from tocsin.core.survival.arrival_times import ArrivalClock, ArrivalTimes
 
+LATEST_US: Final = 1 << 53  # in the year 2255: whoever tells of a later time is wrong
+STEP_US: Final = 2  # between two times that one clock gives: others use the number between them
 TELL_US: Final = 2_000  # shorter than most clients take to another broker
 FORGET_US: Final = 10_000  # an old session that nobody takes does no harm
+
+
+class ArrivalClock:
+    """Gives the times at which clients come to one broker: each later than all before, here and as others told."""
+
+    __slots__ = ("_last_us",)
+
+    def __init__(self) -> None:
+        self._last_us = 0  # the latest time that was given here, or heard of
+
+    def next(self, wall_us: int) -> int:
+        """A client comes now, by the clock on the wall."""
+        self._last_us = max(self._last_us + STEP_US, wall_us)
+        return self._last_us
+
+    def heard(self, came_us: int) -> None:
+        """Another broker says that a client came to it then."""
+        if came_us <= LATEST_US:
+            self._last_us = max(self._last_us, came_us)
+
+
+class ArrivalTimes:
+    """When each client came to this broker."""
+
+    __slots__ = ("_came_us",)
+
+    def __init__(self) -> None:
+        self._came_us: dict[str, int] = {}
+
+    def came(self, client: str, now_us: int) -> None:
+        self._came_us[client] = now_us
+
+    def went(self, client: str) -> None:
+        self._came_us.pop(client, None)
+
+    def came_us(self, client: str) -> int:
+        """When a client came here; 0 if it did not."""
+        return self._came_us.get(client, 0)
+
+    def since(self, client: str, came_us: int) -> bool:
+        """Whether a client has come here after it came elsewhere, at that time."""
+        return self._came_us.get(client, came_us) > came_us
 
 
 class Arrival(msgspec.Struct, frozen=True, array_like=True):

@@ -66,8 +66,7 @@ from tocsin.core.survival.landmark_signals import (
     Severed,
     WantsChanged,
 )
-from tocsin.model.message import broker_address
-from tocsin.model.network import BrokerInfo, Route, Scope
+from tocsin.model.network import BrokerInfo, Route, Scope, broker_address
 from tocsin.wire.words import BROKERS_MAX, Word
 
 WORD_US: Final = 500_000  # between two words to one broker, as between heartbeats

@@ -30,7 +30,7 @@ from tocsin.core.machine import (
     WatchTable,
 )
 from tocsin.errors import StoreUnavailable, TocsinError, Trimmed
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.model.versions import UNREADABLE
 from tocsin.ports import Log, Store, Table
 from tocsin.runtime.machines.clock import random_bits

@@ -12,7 +12,7 @@ raised changed nothing (``TableMachine``), so that the owner can still end the m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final
 
 import structlog
@@ -29,18 +29,70 @@ from tocsin.core.machine import (
     ReadLog,
     Say,
     SetTimer,
+    Stored,
+    StoreFailed,
     TimerFired,
     TrimLog,
 )
+from tocsin.errors import TocsinError
 from tocsin.ports import Log, Table
 from tocsin.runtime.machines.clock import now_us
-from tocsin.runtime.machines.requests import Request, outcome
 from tocsin.runtime.machines.tasks import Failed, Tasks, raise_alarm
 
 # The effects that ``carry_out`` knows.
 KERNEL: Final = (SetTimer, CancelTimer, Say, Append, ReadLog, TrimLog, GetKey, PutKey, DeleteKey)
 
 _NOTHING: Final[Mapping[str, Any]] = {}
+Request = Append | ReadLog | TrimLog | GetKey | PutKey | DeleteKey
+
+
+class PendingCallbacks:
+    """Callbacks by number: a machine, which knows no functions, names them by an id. Each is redeemed once."""
+
+    __slots__ = ("_given", "_waiting")
+
+    def __init__(self) -> None:
+        self._given = 0
+        self._waiting: dict[int, Callable[[], None]] = {}
+
+    def give(self, act: Callable[[], None]) -> int:
+        self._given += 1
+        self._waiting[self._given] = act
+        return self._given
+
+    def redeem(self, tickets: Iterable[int]) -> None:
+        """Do what they stand for, in their order."""
+        for ticket in tickets:
+            self._waiting.pop(ticket)()
+
+
+async def outcome(request: Request, logs: Mapping[str, Log], tables: Mapping[str, Table]) -> Event:
+    """Carry out a machine's request to the store: ``Stored`` or ``StoreFailed``, under its name and with its cause."""
+    try:
+        value = await _asked(request, logs, tables)
+    except TocsinError as error:
+        return StoreFailed(cause=request.cause, request=request.request, error=error)
+    return Stored(cause=request.cause, request=request.request, value=value)
+
+
+def _asked(request: Request, logs: Mapping[str, Log], tables: Mapping[str, Table]) -> Awaitable[Any]:
+    match request:
+        case Append(log=name, records=records, expected=expected):
+            return logs[name].append(records, expected=expected)
+        case ReadLog(log=name, subject=subject, start=start, limit=limit, fresh=fresh):
+            return logs[name].read(subject, start, limit=limit, fresh=fresh)
+        case TrimLog(log=name, before=before, subject=subject):
+            return logs[name].trim(before=before, subject=subject)
+        case GetKey(table=name, key=key, fresh=fresh):
+            return tables[name].get(key, fresh=fresh)
+        case DeleteKey(table=name, key=key, revision=revision):
+            return tables[name].delete(key, revision=revision)
+        case PutKey():
+            table = tables[request.table]
+            ttl_s = None if request.ttl_us is None else request.ttl_us / 1e6
+            if request.revision is None:
+                return table.put(request.key, request.value, ttl_s=ttl_s)
+            return table.compare_and_set(request.key, request.value, revision=request.revision, ttl_s=ttl_s)
 
 
 class Shell:

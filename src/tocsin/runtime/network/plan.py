@@ -16,7 +16,7 @@ import structlog
 from tocsin.config import Settings, to_json
 from tocsin.core.supervision.machine import Child
 from tocsin.errors import OperatorError
-from tocsin.model.message import broker_address
+from tocsin.model.network import broker_address
 from tocsin.runtime import extra
 from tocsin.runtime.network import leash, streams
 from tocsin.runtime.network.directory import (

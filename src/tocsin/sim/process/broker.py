@@ -15,7 +15,7 @@ from tocsin.config import Settings
 from tocsin.coordinator.door.keeper import DoorPorts
 from tocsin.coordinator.main import run_coordinator
 from tocsin.core.coordination.coordinator import Coordinator
-from tocsin.model.message import Address, broker_address, coordinator_address
+from tocsin.model.network import Address, broker_address, coordinator_address
 from tocsin.runtime.machines.driver import bus_subject
 from tocsin.runtime.process import State
 from tocsin.runtime.security.credentials import Identity

@@ -12,7 +12,7 @@ from mqtt5 import ConnAckPacket, ConnectPacket, Packet
 
 from tocsin.core.machine import Effect, Event, Say, SetTimer
 from tocsin.errors import WireError
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.sim.process.broker import PORT
 from tocsin.sim.process.signals import Arrived, Closed, Dial, HangUp, Opened, Transmit
 from tocsin.wire.codec import Decoder, encode

@@ -31,7 +31,7 @@ from mqtt5 import Packet as MqttPacket
 from tocsin.broker.survival.provisional import DEGRADED
 from tocsin.core.machine import Effect, Event, Received, Say, Send
 from tocsin.errors import WireError
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.model.priority import CRITICAL_WORD
 from tocsin.sim.process.broker import PORT
 from tocsin.sim.process.packets import (

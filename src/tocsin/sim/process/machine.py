@@ -29,7 +29,7 @@ from tocsin.core.machine import (
     Watched,
 )
 from tocsin.errors import TocsinError
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.runtime.machines import clock
 from tocsin.sim.process.loop import VirtualLoop
 from tocsin.sim.process.signals import Accepted, Answered, Arrived, Closed, Do, Opened, Said

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import cast
 
 from tocsin.core.machine import Say
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.model.publication import Publication, decode_publication
 from tocsin.model.subjects import is_critical, said_reference
 from tocsin.ports import Entry

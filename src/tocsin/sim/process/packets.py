@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from tocsin.core.delivery.stored_session import FOREVER_S
-from tocsin.model.message import Message
+from tocsin.model.network import Message
 
 Key = tuple[str, int]  # a message: who published it, and its number
 

@@ -10,7 +10,7 @@ import msgspec
 
 from tocsin.core.delivery.stored_session import FOREVER_S
 from tocsin.core.machine import CancelTimer, Effect, Event, Received, Say, Send, SetTimer, Started, TimerFired
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.sim.process.packets import (
     Answer,
     Connack,

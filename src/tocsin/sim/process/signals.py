@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tocsin.core.machine import Effect, Event
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 
 # ── the bus ──────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -17,7 +17,7 @@ from tocsin.config import Settings
 from tocsin.config.broker import Broker, Role
 from tocsin.core.coordination.names import StoreNames
 from tocsin.model.channel_places import ChannelNames
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.model.subjects import messages_log
 from tocsin.ports import LogSpec, TableSpec
 from tocsin.sim.chance import MILLION

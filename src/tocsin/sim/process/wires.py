@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tocsin.core.machine import Event, Received
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.model.versions import UNREADABLE
 from tocsin.sim.chance import MILLION
 from tocsin.sim.network import STORE

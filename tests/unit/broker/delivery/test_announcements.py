@@ -15,8 +15,7 @@ from tocsin.broker.delivery.session_store import Sessions
 from tocsin.broker.survival.client_state import ConnectedClients
 from tocsin.core.access.ownership import Claim
 from tocsin.core.delivery.stored_session import session_key
-from tocsin.core.survival.announcements import FORGET_US, Arrival
-from tocsin.core.survival.arrival_times import ArrivalClock
+from tocsin.core.survival.announcements import FORGET_US, Arrival, ArrivalClock
 from tocsin.ports import KEYS_MAX, BusMessage, TableSpec
 from tocsin.store.memory import MemoryServer, MemoryStore
 

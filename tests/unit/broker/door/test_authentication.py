@@ -91,7 +91,7 @@ async def test_a_client_that_proves_no_name_has_none(users: Path) -> None:
     async with GuardedDoor(Settings(access=Access(users=str(users)))) as door:
         await door.peer("c")
         (connection,) = door.listener._clients.values()
-        assert door.listener.who(connection).user == ""
+        assert door.listener.register.who(connection).user == ""
 
 
 async def test_nobody_takes_the_client_id_of_another_user(users: Path) -> None:
@@ -140,13 +140,13 @@ async def test_rights_follow_the_rules(users: Path, tmp_path: Path) -> None:
         await door.peer("unnamed")
         listener = door.listener
         bob, unnamed = listener._clients["c"], listener._clients["unnamed"]
-        assert listener.rights(bob).may_publish("home/bob/x")
-        assert not listener.rights(bob).may_publish("home/eve/x")
-        assert not listener.rights(unnamed).may_subscribe("#")
+        assert listener.register.rights(bob).may_publish("home/bob/x")
+        assert not listener.register.rights(bob).may_publish("home/eve/x")
+        assert not listener.register.rights(unnamed).may_subscribe("#")
         await asyncio.to_thread(rules.write_text, RULES.replace("home", "office"))
         await until(lambda: door.changes == 1)
-        assert listener.rights(bob).may_publish("office/bob/x")
-        assert not listener.rights(bob).may_publish("home/bob/x")
+        assert listener.register.rights(bob).may_publish("office/bob/x")
+        assert not listener.register.rights(bob).may_publish("home/bob/x")
 
 
 OPEN_BUT_FOR_PRIVATE = """
@@ -268,8 +268,8 @@ async def test_a_group_gets_round_no_rule(users: Path) -> None:
 
 async def test_a_stranger_has_no_rights(door: Door) -> None:
     connection = door.listener.make()
-    assert not door.listener.rights(connection).may_publish("a")
-    assert door.listener.who(connection).client_id == ""
+    assert not door.listener.register.rights(connection).may_publish("a")
+    assert door.listener.register.who(connection).client_id == ""
 
 
 async def test_a_client_that_rules_cannot_name_is_refused(tmp_path: Path) -> None:

@@ -11,9 +11,8 @@ from mqtt5 import PublishPacket
 
 from tests.unit.broker.harness import exchange_of
 from tocsin.broker.client import Client
-from tocsin.broker.connection.topic_aliases import Aliases
-from tocsin.broker.forwarding.fanout import Outbox, OutletSet
-from tocsin.broker.forwarding.sockets import NOWHERE
+from tocsin.broker.connection.writer import Aliases
+from tocsin.broker.forwarding.fanout import NOWHERE, Outbox, OutletSet
 from tocsin.broker.links.link import NO_MAXIMUM, Link
 from tocsin.core.filters import stored_filter
 from tocsin.core.forwarding.table import Subscription

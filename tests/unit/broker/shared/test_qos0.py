@@ -11,8 +11,7 @@ from mqtt5 import PublishPacket, TopicFilter
 from tests.unit.broker.harness import DEADLINE_S, Door, Peer
 from tests.unit.broker.talk import nothing_more
 from tocsin.broker.client import Client
-from tocsin.broker.forwarding.fanout import OutletSet
-from tocsin.broker.forwarding.sockets import NOWHERE
+from tocsin.broker.forwarding.fanout import NOWHERE, OutletSet
 from tocsin.broker.links.link import Link
 from tocsin.broker.shared.qos0 import GROUP_PROPERTY, Shares
 from tocsin.config import Limits

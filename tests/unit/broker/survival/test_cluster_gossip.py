@@ -13,8 +13,7 @@ from mqtt5 import PingReqPacket, PingRespPacket, PublishPacket
 from tests.unit.broker.harness import Door, until
 from tocsin.broker.survival.cluster_gossip import ENTRY, MARK, PREFIX, REPLICATION, WORDS, ClusterGossip
 from tocsin.config import Limits
-from tocsin.model.message import broker_address
-from tocsin.model.network import BrokerInfo, Role, Route, Scope
+from tocsin.model.network import BrokerInfo, Role, Route, Scope, broker_address
 from tocsin.ports import Table, TableSpec
 from tocsin.store.memory import MemoryServer, MemoryStore
 from tocsin.wire.codec import Decoder

@@ -28,7 +28,7 @@ from tocsin.core.machine import (
     WatchTable,
 )
 from tocsin.errors import Conflict, OutcomeUnknown, TocsinError
-from tocsin.model.message import Message
+from tocsin.model.network import Message
 from tocsin.ports import Change, Entry, Page
 from tocsin.wire.commands import (
     Batch,

@@ -21,8 +21,7 @@ from tocsin.core.machine import (
     Stored,
     TimerFired,
 )
-from tocsin.model.message import COORDINATOR, Message
-from tocsin.model.network import BrokerInfo
+from tocsin.model.network import COORDINATOR, BrokerInfo, Message
 from tocsin.ports import Entry, Page
 from tocsin.wire import notices
 from tocsin.wire.commands import ClientBack, ClientGone, Streams

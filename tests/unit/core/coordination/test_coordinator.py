@@ -40,7 +40,7 @@ from tocsin.core.machine import (
     TrimLog,
 )
 from tocsin.errors import StoreFull, TocsinError
-from tocsin.model.message import COORDINATOR
+from tocsin.model.network import COORDINATOR
 from tocsin.model.versions import speaks
 from tocsin.ports import Entry, Page
 from tocsin.wire.commands import (

@@ -79,7 +79,7 @@ def test_nothing_of_a_client_without_a_stored_session_is_written() -> None:
     assert some.first == []
     assert some.subscribe() == []
     assert some.tell(AwaitSave(ticket=4)) == [Durable(tickets=(4,))]
-    some.machine.record_id(5, 2, "t", 7)
+    some.machine.record_ids.give(5, 2, "t", 7)
     assert some.tell(Kept(packet_id=5)) == []
     assert some.tell(ReleaseAsked(packet_id=5, ticket=6)) == [Durable(tickets=(6,))]
     identifier, repeat = some.machine.offer(1, 2)

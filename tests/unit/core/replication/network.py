@@ -21,8 +21,7 @@ from tocsin.core.machine import (
     TimerFired,
 )
 from tocsin.core.replication.backup import Backup
-from tocsin.core.replication.copy import PREPARED
-from tocsin.core.replication.gamma import option_of
+from tocsin.core.replication.gamma import PREPARED, option_of
 from tocsin.core.replication.primary import Primary
 from tocsin.core.replication.signals import (
     Altered,

@@ -11,7 +11,7 @@ from tests.unit.core.replication.network import HAPPENINGS, History, random_hist
 from tocsin.core.machine import Effect, Received
 from tocsin.core.replication import recipient
 from tocsin.core.replication.backup import Backup
-from tocsin.core.replication.copy import Copy
+from tocsin.core.replication.gamma import Copy
 from tocsin.wire.replication import Applied, Bequest, Update
 
 steps = st.lists(st.tuples(st.sampled_from(HAPPENINGS), st.integers(0, 59)), max_size=60)

@@ -81,7 +81,7 @@ def test_every_filter_is_granted_or_refused_by_itself(pattern: str, code: int) -
     assert packet.packet_id == 9
     assert [int(each) for each in packet.reason_codes] == [0, code]
     assert bool(packet.reason_str) is bool(code)
-    names = [effect.name for effect in effects if isinstance(effect, Subscribe)]
+    names = [effect.filter.name for effect in effects if isinstance(effect, Subscribe)]
     assert names == (["good"] if code else ["good", pattern])
     assert isinstance(effects[-1], SendPacket)
 
@@ -105,7 +105,7 @@ def test_a_shared_subscription_is_one_of_its_own(version: Version) -> None:
     assert [(each.filter, each.existed) for each in wanted] == [(Topics("a/b"), False), (shared, False)]
     effects = arrive(session, UnsubscribePacket(2, ["$share/g/a/b", "$share/h/a/b"]))
     assert effects[0] == Unsubscribe(filter=shared)
-    assert effects[0].name == "$share/g/a/b"
+    assert effects[0].filter.name == "$share/g/a/b"
     assert [int(code) for code in sent(effects).reason_codes] == [0, 0x11]
 
 
@@ -129,7 +129,7 @@ def test_subscriptions_are_counted_by_filter() -> None:
     existed = [effect.existed for effect in effects if isinstance(effect, Subscribe)]
     assert existed == [False, False, True, False, True]
     effects = arrive(session, UnsubscribePacket(2, ["a", "x", "a"]))
-    assert [effect.name for effect in effects if isinstance(effect, Unsubscribe)] == ["a"]
+    assert [effect.filter.name for effect in effects if isinstance(effect, Unsubscribe)] == ["a"]
     packet = sent(effects)
     assert isinstance(packet, UnsubAckPacket)
     assert [int(each) for each in packet.reason_codes] == [0x00, 0x11, 0x11]

@@ -35,7 +35,7 @@ def test_any_history_is_answered_as_a_list_would(
                 if expected[-1] == 2 and name not in held:
                     held.append(name)
             assert [int(code) for code in codes] == expected
-            assert [each.name for each in granted] == [
+            assert [each.filter.name for each in granted] == [
                 name for name, code in zip(names, expected, strict=True) if code == 2
             ]
             assert bool(reason) is (max(expected) > 2)
@@ -46,7 +46,7 @@ def test_any_history_is_answered_as_a_list_would(
                 if name in held:
                     held.remove(name)
             assert [int(code) for code in answers] == expected
-            assert [each.name for each in gone] == [
+            assert [each.filter.name for each in gone] == [
                 name for name, code in zip(names, expected, strict=True) if code == 0
             ]
         assert len(subscriptions) == len(held) <= LIMIT
@@ -81,7 +81,7 @@ def test_shared_subscriptions_that_are_not_offered_are_refused_one_by_one() -> N
     granted, codes, reason = subscriptions.add(
         SubscribePacket(1, [TopicFilter("a"), TopicFilter("$share/g/a")])
     )
-    assert [each.name for each in granted] == ["a"]
+    assert [each.filter.name for each in granted] == ["a"]
     assert [int(code) for code in codes] == [2, 0x9E]
     assert reason == "shared subscriptions are not offered"
 

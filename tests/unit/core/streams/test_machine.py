@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.core.machine import Effect, Event, IllegalEvent
-from tocsin.core.streams import publish_gate, tickets
-from tocsin.core.streams.machine import ClientStreams, MetadataTooLarge
+from tocsin.core.streams import machine as module
+from tocsin.core.streams import publish_gate
+from tocsin.core.streams.machine import CHANGE_BYTES, ClientStreams, MetadataTooLarge, Tickets
 from tocsin.core.streams.metadata import StreamMetadata
 from tocsin.core.streams.metadata_payload import DescriptionInvalid
 from tocsin.core.streams.signals import (
@@ -30,7 +31,6 @@ from tocsin.core.streams.signals import (
     TellGone,
     WillTaken,
 )
-from tocsin.core.streams.tickets import Tickets
 from tocsin.model.stream import Diff
 
 QUOTA_EXCEEDED = 0x97
@@ -81,7 +81,7 @@ def test_beyond_its_streams_a_client_is_heard_but_not_found() -> None:
 
 
 def test_no_stream_is_made_while_too_much_waits_for_a_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tickets, "UNSETTLED_MAX", 1)
+    monkeypatch.setattr(module, "UNSETTLED_MAX", 1)
     one = Publishing()
     one.take("m", "a")
     assert one.take("n", "b") == [CountUnregistered()], "and keeps its place behind the first"
@@ -159,7 +159,7 @@ def test_a_client_that_resumed_its_session_is_known_if_there_is_room(monkeypatch
     one = Publishing()
     assert one.tell(SessionResumed()) == [TellBack()]
     assert one.tell(ClientLeft()) == [TellGone(topics=frozenset())]
-    monkeypatch.setattr(tickets, "UNSETTLED_MAX", 0)
+    monkeypatch.setattr(module, "UNSETTLED_MAX", 0)
     other = Publishing()
     assert other.tell(SessionResumed()) == [] and other.tell(ClientLeft()) == []
 
@@ -220,3 +220,26 @@ def test_everything_comes_back_once_and_in_order(history: list[tuple[Any, ...]])
             note(one.tell(MessageSettled()))
     assert passed == sorted(passed) and len(one.machine) == 0
     assert sorted([*passed, *refused, *declared]) == given_in
+
+
+def test_tickets_grow_and_what_is_settled_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "UNSETTLED_MAX", 2)
+    tickets = Tickets()
+    assert [tickets.next(), tickets.room, tickets.next(), tickets.room] == [1, True, 2, False]
+    tickets.settle(1)
+    assert tickets.room
+    tickets.settle(0)
+    assert tickets.settled == 1, "a late word changes nothing"
+
+
+def test_the_bytes_of_what_waits_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "UNSETTLED_MAX_BYTES", 2 * CHANGE_BYTES)
+    tickets = Tickets()
+    found = []
+    for diff in (None, {"kind": "x" * CHANGE_BYTES}):
+        tickets.declared(tickets.next(), "a", diff)
+        found.append(tickets.room)
+    for ticket in (1, 2):
+        tickets.settle(ticket)
+        found.append(tickets.room)
+    assert found == [True, False, False, True], "the second alone is too much"

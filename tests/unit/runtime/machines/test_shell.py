@@ -26,7 +26,7 @@ from tocsin.core.machine import (
 )
 from tocsin.errors import StoreUnavailable
 from tocsin.ports import Cell, TableSpec
-from tocsin.runtime.machines.shell import Shell
+from tocsin.runtime.machines.shell import PendingCallbacks, Shell
 from tocsin.runtime.machines.tasks import Ending, Tasks
 from tocsin.store.memory import MemoryServer, MemoryStore
 
@@ -251,3 +251,24 @@ async def test_a_drain_lets_tasks_end_and_closing_cancels_them() -> None:
     long = tasks.spawn(asyncio.sleep(DEADLINE_S))
     await tasks.wait_closed()
     assert long.cancelled()
+
+
+def test_what_tickets_stand_for_is_done_in_their_order_and_once() -> None:
+    tickets, done = PendingCallbacks(), list[str]()
+    first = tickets.give(lambda: done.append("first"))
+    second = tickets.give(lambda: done.append("second"))
+    assert not done
+    tickets.redeem((second, first))
+    assert done == ["second", "first"]
+    with pytest.raises(KeyError):
+        tickets.redeem((first,))
+    assert done == ["second", "first"]
+
+
+def test_what_is_done_may_ask_for_more() -> None:
+    tickets, given = PendingCallbacks(), list[int]()
+    given.append(tickets.give(lambda: given.append(tickets.give(lambda: given.clear()))))
+    tickets.redeem(tuple(given))
+    assert len(given) == 2 and given[0] != given[1]
+    tickets.redeem(given[1:])
+    assert not given

@@ -19,7 +19,7 @@ from tocsin.core.coordination.state.state import State
 from tocsin.core.machine import Effect, Event, Say, Send
 from tocsin.core.survival.detection import Detector, Suspicion
 from tocsin.core.survival.refuges import FULL, STEP, RefugePlan
-from tocsin.model.message import broker_address
+from tocsin.model.network import broker_address
 from tocsin.wire.commands import Lost
 from tocsin.wire.control import Beat, Links, Pulse
 

@@ -40,8 +40,7 @@ from tocsin.core.coordination.state.backups import able
 from tocsin.core.coordination.state.state import State
 from tocsin.core.machine import Append, Effect, Say, Send, SetTimer
 from tocsin.errors import StoreFull, TocsinError
-from tocsin.model.message import Message, broker_address
-from tocsin.model.network import BrokerInfo
+from tocsin.model.network import BrokerInfo, Message, broker_address
 from tocsin.model.versions import Levels
 from tocsin.ports import Record
 from tocsin.wire.commands import (

@@ -31,8 +31,7 @@ from tocsin.core.coordination.state.state import State
 from tocsin.core.links.detour import Way, cost_us, detour
 from tocsin.core.links.distances import Distances
 from tocsin.core.machine import Effect, Say, Send
-from tocsin.model.message import broker_address
-from tocsin.model.network import Role
+from tocsin.model.network import Role, broker_address
 from tocsin.wire.commands import Rerouted, Shunned
 from tocsin.wire.control import Links, Measure
 

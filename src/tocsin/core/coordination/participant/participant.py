@@ -42,7 +42,6 @@ from tocsin.core.coordination.participant.inbox import Inbox
 from tocsin.core.coordination.participant.link_reports import Linkage
 from tocsin.core.coordination.participant.message_evidence import MessageEvidence
 from tocsin.core.coordination.participant.network_view import NetworkView
-from tocsin.core.coordination.participant.pending_clears import CLEAR_US, PendingClears
 from tocsin.core.coordination.participant.signals import (
     AllDispatched,
     AwaitAll,
@@ -65,7 +64,7 @@ from tocsin.core.coordination.participant.signals import (
     Settled,
     StreamLeft,
 )
-from tocsin.core.coordination.participant.submission import Submission
+from tocsin.core.coordination.participant.submission import CLEAR_US, PendingClears, Submission
 from tocsin.core.machine import (
     CancelTimer,
     Effect,
@@ -86,8 +85,7 @@ from tocsin.core.machine import (
 )
 from tocsin.core.survival.refuges import destinations, reference
 from tocsin.errors import LevelUnspoken
-from tocsin.model.message import COORDINATOR, Message
-from tocsin.model.network import BrokerInfo, Route, Scheme
+from tocsin.model.network import COORDINATOR, BrokerInfo, Message, Route, Scheme
 from tocsin.model.stream import Metadata
 from tocsin.model.versions import speaks
 from tocsin.wire.commands import CHANCE_BITS

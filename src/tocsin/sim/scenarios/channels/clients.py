@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.sim.process.packets import (
     Answer,
     Packet,

@@ -21,7 +21,7 @@ from tocsin.core.machine import (
     Watched,
     WatchTable,
 )
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.model.results import (
     BackendSubscription,
     Execution,

@@ -7,7 +7,7 @@ from typing import cast
 
 from tocsin.core.delivery.stored_session import decode_session, session_key
 from tocsin.core.machine import Say
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.model.results import decode_notice, decode_subscription, place
 from tocsin.ports import Change, Entry
 from tocsin.sim.invariants import Invariant

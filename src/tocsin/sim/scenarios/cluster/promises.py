@@ -9,7 +9,7 @@ from tocsin.broker.assembly import Broker
 from tocsin.broker.survival.provisional import SETTLES
 from tocsin.core.delivery.stored_session import decode_session
 from tocsin.core.machine import PutKey, Say
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.sim.chance import MILLION
 from tocsin.sim.faults import Crash, CrashTogether, Fault, Partition, Sleep
 from tocsin.sim.invariants import Invariant

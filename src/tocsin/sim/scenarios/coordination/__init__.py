@@ -17,8 +17,7 @@ from collections.abc import Callable
 from tocsin.core.coordination.coordinator import Coordinator
 from tocsin.core.coordination.names import Options, StoreNames
 from tocsin.core.coordination.participant.participant import Participant
-from tocsin.model.message import COORDINATOR, broker_address
-from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
+from tocsin.model.network import COORDINATOR, BrokerInfo, Entrance, Role, Scheme, broker_address
 from tocsin.sim.chance import MILLION
 from tocsin.sim.invariants import AllRunning, Invariant
 from tocsin.sim.plan import Profile

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tocsin.core.coordination.participant.signals import InterestsChanged, QueriesChanged
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.model.stream import PERMANENT, Value
 from tocsin.query import parse
 from tocsin.sim.scenarios.coordination.shells import Message, Shell, Shells

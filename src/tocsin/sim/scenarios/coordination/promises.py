@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from tocsin.core.coordination.coordinator import Coordinator
 from tocsin.core.coordination.participant.participant import Participant
 from tocsin.core.coordination.state.state import State
-from tocsin.model.message import Address
-from tocsin.model.network import Route
+from tocsin.model.network import Address, Route
 from tocsin.model.stream import Value
 from tocsin.ports import Entry
 from tocsin.sim.invariants import Invariant

@@ -27,8 +27,7 @@ from tocsin.core.coordination.participant.signals import (
     StreamRefused,
     StreamsDescribed,
 )
-from tocsin.model.message import Address, broker_address
-from tocsin.model.network import BrokerInfo, Route, Scope
+from tocsin.model.network import Address, BrokerInfo, Route, Scope, broker_address
 from tocsin.model.stream import Metadata
 from tocsin.sim.world import World
 from tocsin.wire.commands import ClientAway, ClientBack, ClientGone, Streams

@@ -19,8 +19,7 @@ from tocsin.core.coordination.participant.signals import (
     StandIn,
 )
 from tocsin.core.coordination.state.backups import Backups
-from tocsin.model.message import Address, broker_address
-from tocsin.model.network import BrokerInfo
+from tocsin.model.network import Address, BrokerInfo, broker_address
 from tocsin.ports import Entry
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.scenarios.coordination.promises import OneHistory

@@ -43,7 +43,7 @@ from tocsin.core.machine import (
     TableMachine,
     TimerFired,
 )
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.sim.scenarios.counter.messages import (
     LOG,
     POSITIONS,

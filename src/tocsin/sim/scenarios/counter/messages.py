@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tocsin.model.message import Address, Message
+from tocsin.model.network import Address, Message
 from tocsin.ports import LogSpec, Record, TableSpec
 
 LOG = LogSpec("counter", ("counter.>",))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tocsin.core.machine import Say
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.ports import Entry
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.scenarios.counter.clients import Client

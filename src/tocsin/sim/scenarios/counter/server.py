@@ -59,7 +59,7 @@ from tocsin.core.machine import (
     WatchTable,
 )
 from tocsin.errors import Conflict, TocsinError
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.ports import Page, Record
 from tocsin.sim.scenarios.counter.messages import (
     LEASES,

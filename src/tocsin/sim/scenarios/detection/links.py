@@ -13,7 +13,7 @@ from functools import partial
 from tocsin.core.coordination.leader.broker_watch import AskPresence, Presence
 from tocsin.core.coordination.participant.signals import LinksEnded
 from tocsin.core.machine import Received
-from tocsin.model.message import Address, broker_address
+from tocsin.model.network import Address, broker_address
 from tocsin.sim.chance import MILLION
 from tocsin.sim.network import STORE
 from tocsin.sim.world import World

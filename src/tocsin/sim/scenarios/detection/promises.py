@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tocsin.core.coordination.participant.participant import Participant
-from tocsin.model.message import Address, broker_address
+from tocsin.model.network import Address, broker_address
 from tocsin.ports import Entry
 from tocsin.sim.chance import MILLION
 from tocsin.sim.faults import BadWeather, Crash, Fault, Partition, Pause, Skew, Sleep

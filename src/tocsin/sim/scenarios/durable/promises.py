@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tocsin.core.delivery.stored_session import StoredSession, decode_session, session_key
 from tocsin.core.machine import Say
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.model.publication import Publication
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.process.messages import Receipts, Written, key_in

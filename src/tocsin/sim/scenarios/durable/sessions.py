@@ -8,7 +8,7 @@ import msgspec
 
 from tocsin.core.delivery.stored_session import SERVED_S, StoredSession, decode_session, session_key
 from tocsin.core.machine import PutKey, Say
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.sim.chance import MILLION
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.process.broker import broker_at

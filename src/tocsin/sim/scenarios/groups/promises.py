@@ -12,7 +12,7 @@ from typing import cast
 from tocsin.core.machine import Say
 from tocsin.core.shared.stored_group import StoredGroup, decode_group, decode_life, life_key
 from tocsin.core.shared.stored_group import group_key as key_of
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.ports import Change
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.process.messages import AcknowledgedIsDurable, Written

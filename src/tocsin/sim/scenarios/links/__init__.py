@@ -13,7 +13,7 @@ from typing import Final
 
 from tocsin.config import Settings
 from tocsin.config.membership import Membership
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.sim.chance import MILLION
 from tocsin.sim.invariants import AllRunning, Invariant
 from tocsin.sim.latency import Latency

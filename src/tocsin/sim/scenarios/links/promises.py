@@ -9,8 +9,7 @@ from typing import Final
 from tocsin.config import Settings
 from tocsin.core.coordination.participant.participant import Participant
 from tocsin.core.coordination.state.state import State
-from tocsin.model.message import Address
-from tocsin.model.network import Scope
+from tocsin.model.network import Address, Scope
 from tocsin.ports import Entry
 from tocsin.sim.faults import Crash, Pause
 from tocsin.sim.invariants import Invariant

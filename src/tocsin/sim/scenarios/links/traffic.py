@@ -23,7 +23,7 @@ from mqtt5 import (
 )
 
 from tocsin.core.machine import Event, Started, TimerFired
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.sim.chance import MILLION, Chance
 from tocsin.sim.process.caller import Caller
 from tocsin.sim.process.wires import Wires

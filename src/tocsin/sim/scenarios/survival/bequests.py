@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from tocsin.core.machine import Say
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.model.publication import Publication, decode_publication
 from tocsin.model.subjects import said_reference
 from tocsin.ports import Entry

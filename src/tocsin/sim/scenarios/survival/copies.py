@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tocsin.core.machine import Say
-from tocsin.core.replication.copy import Copy
+from tocsin.core.replication.gamma import Copy
 from tocsin.core.replication.recipient import Recipient
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.scenarios.survival.looking import Brokers, Running
 from tocsin.sim.world import World

@@ -6,7 +6,7 @@ from typing import Final
 
 from tocsin.core.machine import Say
 from tocsin.core.survival.covering import BELIEVED_US, COVERS
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.scenarios.survival.looking import Brokers
 from tocsin.sim.world import World

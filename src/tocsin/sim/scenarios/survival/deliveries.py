@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from tocsin.core.delivery.stored_session import StoredSession
 from tocsin.core.delivery.window import Progress
 from tocsin.core.machine import Say
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.model.publication import Publication
 from tocsin.ports import Entry
 from tocsin.sim.invariants import Invariant

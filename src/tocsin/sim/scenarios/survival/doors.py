@@ -14,7 +14,7 @@ from mqtt5 import ConnAckPacket, ConnectPacket, PingReqPacket
 
 from tocsin.core.door.door import RETURN_US
 from tocsin.core.machine import Event, Say, Started, TimerFired
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.sim.chance import MILLION
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.process.caller import Caller

@@ -7,7 +7,7 @@ from typing import Final
 
 from tocsin.core.coordination.leader.balancing import KEY, ORDER, Order
 from tocsin.errors import TocsinError
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.ports import Table
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.process.machine import SimulatedProcess

@@ -14,14 +14,14 @@ import msgspec
 from tocsin.broker.assembly import Broker
 from tocsin.broker.delivery.message_log import Stored
 from tocsin.core.coordination.participant.participant import Participant
-from tocsin.core.coordination.participant.pending_clears import CLEAR_US
 from tocsin.core.coordination.participant.signals import ClientsChanged
+from tocsin.core.coordination.participant.submission import CLEAR_US
 from tocsin.core.delivery.stored_session import StoredSession, decode_session, session_key
 from tocsin.core.forwarding.table import Leads
 from tocsin.core.machine import Effect, Event, Say
-from tocsin.core.replication.copy import Copy
+from tocsin.core.replication.gamma import Copy
 from tocsin.core.replication.recipient import Recipient
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.model.network import Role as BrokerRole
 from tocsin.model.publication import Publication
 from tocsin.ports import Entry

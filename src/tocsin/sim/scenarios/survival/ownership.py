@@ -10,7 +10,7 @@ from __future__ import annotations
 from tocsin.core.delivery.stored_session import SERVED_S, StoredSession, decode_session
 from tocsin.core.machine import PutKey, Say
 from tocsin.core.survival.takeover import MEANWHILE
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.sim.chance import MILLION
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.process.stage import SESSIONS

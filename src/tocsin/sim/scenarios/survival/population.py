@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from tocsin.config import Settings
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.ports import Entry, LogSpec
 from tocsin.sim.chance import MILLION
 from tocsin.sim.invariants import Invariant

@@ -8,7 +8,7 @@ from typing import Final
 from tocsin.core.coordination.participant.participant import ParticipantState
 from tocsin.core.delivery.stored_session import session_key
 from tocsin.core.machine import Say
-from tocsin.model.message import Address
+from tocsin.model.network import Address
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.scenarios.survival.looking import Brokers
 from tocsin.sim.scenarios.survival.programs import Mortal, Program, Publisher

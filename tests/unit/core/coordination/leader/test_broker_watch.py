@@ -7,8 +7,7 @@ from tocsin.core.coordination.leader.balancing import DrainOrders
 from tocsin.core.coordination.leader.broker_watch import Attention
 from tocsin.core.coordination.state.state import State
 from tocsin.core.machine import Send
-from tocsin.model.message import broker_address
-from tocsin.model.network import BrokerInfo, Role
+from tocsin.model.network import BrokerInfo, Role, broker_address
 from tocsin.wire.commands import Joined, Left, Lost, Said
 from tocsin.wire.control import Beat, Pulse
 

@@ -13,8 +13,7 @@ from tocsin.core.coordination.leader.rerouting import AROUND_MAX, REFRESH_US, Re
 from tocsin.core.coordination.leader.timers import CoordinatorTimer
 from tocsin.core.coordination.participant.network_view import NetworkView
 from tocsin.core.machine import Received, Say, Send
-from tocsin.model.message import broker_address
-from tocsin.model.network import Scope
+from tocsin.model.network import Scope, broker_address
 from tocsin.wire.commands import Joined, Lost, Rerouted, Said, Shunned
 from tocsin.wire.control import Links, Measure
 

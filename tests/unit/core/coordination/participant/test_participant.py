@@ -8,7 +8,6 @@ from tests.unit.core.coordination.histories import HUB, NORTH, SOUTH
 from tests.unit.core.coordination.one_broker import BEAT_US, CHANGE, Broker, of, sent
 from tocsin.core.coordination.participant.heartbeat import ANSWERS_US, BEATS
 from tocsin.core.coordination.participant.participant import BEHIND_US, SUSPECT_LEAST_US
-from tocsin.core.coordination.participant.pending_clears import CLEAR_US
 from tocsin.core.coordination.participant.signals import (
     AllDispatched,
     AwaitAll,
@@ -27,6 +26,7 @@ from tocsin.core.coordination.participant.signals import (
     StreamLeft,
     StreamRefused,
 )
+from tocsin.core.coordination.participant.submission import CLEAR_US
 from tocsin.core.machine import (
     Effect,
     FollowLog,
@@ -251,6 +251,14 @@ def test_a_notice_of_what_was_learned_tells_nothing_new() -> None:
     joined = broker.notice(notices.Joined("q", "a", LAMP), notices.Joined("~q", "a", LAMP))
     assert of(StreamJoined, joined) == []
     assert len(of(StreamLeft, broker.notice(notices.Left("q", "a", LAMP, 0)))) == 1
+
+
+def test_a_stream_is_judged_again_when_a_notice_changes_the_answers() -> None:
+    broker = asking()
+    broker.now_us += SUSPECT_LEAST_US + 1
+    read(broker, "a", LAMP)
+    broker.notice(notices.Left("q", "a", LAMP, 0))
+    assert read(broker, "a", LAMP) == [("q", "a")]
 
 
 def test_a_rejoining_broker_learns_from_messages_until_it_is_told_everything() -> None:

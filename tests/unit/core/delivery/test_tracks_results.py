@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from mqtt5 import PubAckPacket, PubRecPacket
 
 from tests.unit.core.attended import SESSION, Attended, batch, of, one, session_of
-from tocsin.core.delivery.result_tracks import CHECKPOINT_US
 from tocsin.core.delivery.signals import (
     BatchRead,
     DeliverResult,
@@ -26,6 +25,7 @@ from tocsin.core.delivery.signals import (
     Subscribed,
     Violated,
 )
+from tocsin.core.delivery.tracks import CHECKPOINT_US
 from tocsin.core.delivery.window import (
     CRITICAL,
     CRITICAL_MESSAGES,
