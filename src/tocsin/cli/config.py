@@ -13,6 +13,7 @@ from rich.text import Text
 
 from tocsin.cli.sources import ConfigOption, SetOption, StateOption, read
 from tocsin.config import SECRET_KEYS, SETTINGS, Broker, Criterion, Loaded, value_of
+from tocsin.config.catalogue import BY_CONFIGURATION
 from tocsin.config.reference import markdown
 
 app = typer.Typer(help="Show the settings in effect, or the reference of all settings.", no_args_is_help=True)
@@ -60,6 +61,8 @@ def shown(loaded: Loaded, key: str) -> Any:
 
 
 def _words(value: Any) -> str:
+    if value is None:
+        return BY_CONFIGURATION
     if isinstance(value, tuple):
         return "\n".join(map(_item, value))
     return str(value)
