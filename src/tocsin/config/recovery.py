@@ -219,7 +219,7 @@ class Scoring(Section, frozen=True, kw_only=True):
 
     def weights(self, *, standby: bool = False) -> dict[str, float]:
         """The weight of each resource, of a broker that serves clients or of a standby."""
-        return {name: self._said(f"{name}_weight", standby) for name in RESOURCES}
+        return {name: self.in_effect(f"{name}_weight", standby) for name in RESOURCES}
 
     def standby_weights(self) -> dict[str, float]:
         """The weight of everything that a standby is scored by."""
@@ -228,17 +228,17 @@ class Scoring(Section, frozen=True, kw_only=True):
 
     def needs(self, *, standby: bool = False) -> dict[str, float]:
         """The sufficient amount of each resource: cores, GiB, Mbit/s, hours."""
-        return {name: self._said(f"{name}_need", standby) for name in RESOURCES}
+        return {name: self.in_effect(f"{name}_need", standby) for name in RESOURCES}
 
     def changed(self, *, standby: bool = False) -> dict[str, tuple[float, float]]:
         """The settings that the configuration has changed: what ``static`` says, and what counts."""
         static = PRESETS["static"].standby._asdict()
-        found = {name: (value, self._said(name, standby)) for name, value in static.items()}
+        found = {name: (value, self.in_effect(name, standby)) for name, value in static.items()}
         return {
             name: pair for name, pair in found.items() if getattr(self, name) is None and pair[0] != pair[1]
         }
 
-    def _said(self, name: str, standby: bool) -> float:
+    def in_effect(self, name: str, standby: bool) -> float:
         """A weight or a need: as it is set, or else as the configuration has it."""
         presets = PRESETS[self.configuration]
         own: float | None = getattr(self, name)
