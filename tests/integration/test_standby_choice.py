@@ -80,6 +80,7 @@ def test_the_best_scored_standby_is_promoted_and_explain_says_why(network: Said)
     assert (found["next"]["chosen"], best["answered"], best["same_cluster"]) == ("spare-z", True, True)
     assert set(best["terms"]) == {"processor", "memory", "bandwidth", "battery", "delay", "power"}
     assert best["terms"]["power"]["value"] == 0.9
+    assert (best["configuration"], best["changed"]) == ("static", {})
     assert best["delay_ms"] > 0 and best["bandwidth_mbit"] > 0, "by its own measurement"
 
     broker = network["pids"]["broker/north-1"]

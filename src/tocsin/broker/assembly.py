@@ -168,7 +168,9 @@ class Broker:
             logs={places.commands.name: commands},
         )
         self.parts = Parts(self._ports(security, results), stored)
-        self._fitness = fitness or Resources(settings, self._spare or own.id, own.cluster)
+        self._fitness = fitness or Resources(
+            settings, self._spare or own.id, own.cluster, standby=own.role == Role.STANDBY
+        )
         self._log = structlog.get_logger()
         self._sent_away = 0  # clients that were told of another broker
 
@@ -235,7 +237,13 @@ class Broker:
         """Until the process is asked to stop (None), or is to take another's place, or its own again."""
         settings = self._host.settings
         scoring = settings.scoring
-        weighing = Weighing(settings.recovery.capacity, scoring.standby_weights(), scoring.bandwidth_need)
+        weighing = Weighing(
+            settings.recovery.capacity,
+            scoring.standby_weights(),
+            scoring.bandwidth_need,
+            scoring.configuration,
+            scoring.changed(standby=True),
+        )
         delays = self.parts.exchange.peers.delays.all
         summaries = Summaries(
             self.parts.held,

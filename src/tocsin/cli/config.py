@@ -12,11 +12,20 @@ from rich.table import Table
 from rich.text import Text
 
 from tocsin.cli.sources import ConfigOption, SetOption, StateOption, read
-from tocsin.config import SECRET_KEYS, SETTINGS, Broker, Criterion, Loaded, value_of
+from tocsin.config import SECRET_KEYS, SETTINGS, Broker, Criterion, Loaded, Scoring, value_of
+from tocsin.config.loading import DEFAULT
 from tocsin.config.reference import markdown
 
 app = typer.Typer(help="Show the settings in effect, or the reference of all settings.", no_args_is_help=True)
 MASK = "***"
+CONFIGURATION = "scoring.configuration"  # sets others
+
+
+class Both(msgspec.Struct, frozen=True):
+    """A number for brokers that serve clients, and another for standbys."""
+
+    serving: float
+    standby: float
 
 
 @app.command()
@@ -36,14 +45,14 @@ def show(
     """
     loaded = read(config, sets, state)
     if json:
-        found = {key: {"value": shown(loaded, key), "origin": loaded.origins[key]} for key in SETTINGS}
+        found = {key: {"value": shown(loaded, key), "origin": origin(loaded, key)} for key in SETTINGS}
         typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
         return
     table = Table("setting", "value", "from")
     for key in SETTINGS:
-        origin = loaded.origins[key]
-        style = "dim" if origin == "default" else ""
-        table.add_row(key, Text(_words(shown(loaded, key))), Text(origin), style=style)
+        came = origin(loaded, key)
+        style = "dim" if came == DEFAULT else ""
+        table.add_row(key, Text(_words(shown(loaded, key))), Text(came), style=style)
     Console(soft_wrap=False).print(table)
 
 
@@ -56,10 +65,26 @@ def reference() -> None:
 def shown(loaded: Loaded, key: str) -> Any:
     """A value that may be shown."""
     value = value_of(loaded.settings, key)
+    if value is None:
+        return _by_configuration(loaded.settings.scoring, key.rpartition(".")[2])
     return MASK if key in SECRET_KEYS and value else value
 
 
+def _by_configuration(scoring: Scoring, name: str) -> float | Both:
+    """What the configuration says."""
+    serving, standby = (scoring.in_effect(name, each) for each in (False, True))
+    return serving if serving == standby else Both(serving, standby)
+
+
+def origin(loaded: Loaded, key: str) -> str:
+    """Where a value came from."""
+    chosen = loaded.origins[CONFIGURATION] != DEFAULT and value_of(loaded.settings, key) is None
+    return CONFIGURATION if chosen else loaded.origins[key]
+
+
 def _words(value: Any) -> str:
+    if isinstance(value, Both):
+        return f"{value.serving}, standbys {value.standby}"
     if isinstance(value, tuple):
         return "\n".join(map(_item, value))
     return str(value)

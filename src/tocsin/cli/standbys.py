@@ -4,6 +4,7 @@ why."""
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -86,6 +87,10 @@ def _candidate(shown: Shown) -> dict[str, Any]:
         "delay_ms": None if shown.delay_us is None else shown.delay_us / 1_000,
         "bandwidth_mbit": None if shown.kbit_s is None else shown.kbit_s / 1_000,
         "problems": shown.problems,
+        "configuration": shown.configuration or None,
+        "changed": {
+            name: {"static": static, "value": value} for name, (static, value) in shown.changed.items()
+        },
     }
 
 
@@ -128,12 +133,30 @@ def _show_one(out: Console, explanation: Replacement, what: str, now_s: float) -
     out.print(table)
     peers = ", ".join(explanation.peers) or "nobody"
     out.print(printable(f"delay and bandwidth: the mean of those to {peers}"))
+    for line in _configurations(explanation.candidates):
+        out.print(printable(line))
     for each in explanation.candidates:
         silent = () if each.answered else ("does not answer, and comes last",)
         unknown = tuple(f"{name} counts 0: {why}" for name, why in each.unanswered.items())
         for problem in (*silent, *unknown, *each.problems):
             out.print(Text("unknown: ", style="yellow").append_text(printable(f"{each.name}, {problem}")))
     out.print()
+
+
+def _configurations(candidates: Iterable[Shown]) -> Iterator[str]:
+    """Each configuration that standbys have, with what it changed of the score."""
+    found: dict[str, list[str]] = {}
+    for each in candidates:
+        if each.configuration:
+            changes = (
+                f"{name} {value:g} (static: {static:g})" for name, (static, value) in each.changed.items()
+            )
+            words = f"configuration {each.configuration}: {', '.join(changes) or 'changes nothing'}"
+            found.setdefault(words, []).append(each.name)
+    for words, names in found.items():
+        yield words if len(found) == 1 else f"{words}; of {', '.join(names)}"
+    if len(found) > 1:
+        yield "the standbys have different configurations: give all of them the same, or scores do not compare"
 
 
 def _term(shown: Shown, name: str) -> str:

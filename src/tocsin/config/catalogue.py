@@ -33,6 +33,8 @@ NOT_SETTINGS = frozenset(
     }
 )
 
+BY_CONFIGURATION = "what scoring.configuration says"  # the default of settings that it sets: they have no own
+
 
 class Setting(msgspec.Struct, frozen=True):
     """One setting. ``accepts`` are the words for what it may be; ``type`` is what values are converted to."""
@@ -42,6 +44,11 @@ class Setting(msgspec.Struct, frozen=True):
     description: str
     accepts: str
     type: Any
+
+    @property
+    def fallback(self) -> str:
+        """The value that it has if it is left out, as text."""
+        return BY_CONFIGURATION if self.default is None else repr(self.default)
 
     @property
     def variable(self) -> str:
@@ -55,6 +62,8 @@ def _words(kind: inspect.Type) -> str:
             return f"a whole number from {low} to {high}"
         case inspect.FloatType(ge=low, le=high):
             return f"a number from {low:g} to {high:g}"
+        case inspect.UnionType(types=(inspect.FloatType() as number, inspect.NoneType())):
+            return _words(number)
         case inspect.LiteralType(values=values):
             return " or ".join(str(value) for value in values)
         case inspect.StrType(pattern=pattern) if pattern == HEAP:

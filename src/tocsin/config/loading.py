@@ -200,7 +200,7 @@ def _leaf(setting: Setting, given: _Given, key: str, value: Any) -> Any:
         return msgspec.convert(value, setting.type, strict=_from_a_file(given))
     except msgspec.ValidationError:
         required = setting.default is msgspec.NODEFAULT
-        remedy = "Correct it" if required else f"Correct it, or leave it out for {setting.default!r}"
+        remedy = "Correct it" if required else f"Correct it, or leave it out for {setting.fallback}"
         raise SettingError(key, _shown(setting.key, value), given.source, problem, remedy) from None
 
 

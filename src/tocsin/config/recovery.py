@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal, NamedTuple
 
 from msgspec import Meta
 
@@ -13,6 +14,39 @@ RESOURCES = ("processor", "memory", "bandwidth", "battery")
 DELAY = "delay"  # what a standby is scored by beside resources and criteria
 CRITERIA_MAX = 16  # commands that every broker of a machine runs
 WEIGHT_MAX = 1_000.0
+
+Configuration = Literal["static", "mobile-servicing", "mobile-backup"]  # Landmark 4.2.2
+
+
+class Preset(NamedTuple):
+    """What a configuration says of one broker's score, by setting."""
+
+    processor_weight: float
+    memory_weight: float
+    bandwidth_weight: float
+    battery_weight: float
+    battery_need: float
+
+
+class Presets(NamedTuple):
+    """A configuration: of brokers that serve clients, and of standbys."""
+
+    serving: Preset
+    standby: Preset
+
+
+EVEN: Final = Preset(1.0, 1.0, 1.0, 1.0, battery_need=1.0)
+# The weights of the paper's figure 7. The hours are ours, a shift: who takes a place has it until somebody has mended
+# the broker, and with one hour a laptop would be as good as mains.
+FIELD: Final = Preset(1.0, 1.0, 60.0, 50.0, battery_need=8.0)
+PRESETS: Final[Mapping[Configuration, Presets]] = {
+    "static": Presets(serving=EVEN, standby=EVEN),
+    "mobile-servicing": Presets(serving=FIELD, standby=FIELD),
+    "mobile-backup": Presets(serving=EVEN, standby=FIELD),
+}
+# None: what the configuration says.
+Weight = Annotated[float, Meta(ge=0.0, le=WEIGHT_MAX)] | None
+Hours = Annotated[float, Meta(ge=0.0, le=10_000.0)] | None
 
 
 Strategy = Literal["search", "lcs_mmcs", "random"]
@@ -115,19 +149,26 @@ class Criterion(Section, frozen=True, kw_only=True):
 class Scoring(Section, frozen=True, kw_only=True):
     """How the machine of a broker is scored: what is needed of each resource, and how much each counts."""
 
-    processor_weight: Annotated[
-        float,
-        Meta(ge=0.0, le=WEIGHT_MAX, description="Weight of free cores. Weights are divided by their sum."),
-    ] = 1.0
-    memory_weight: Annotated[float, Meta(ge=0.0, le=WEIGHT_MAX, description="Weight of free memory.")] = 1.0
-    bandwidth_weight: Annotated[
-        float,
+    configuration: Annotated[
+        Configuration,
         Meta(
-            ge=0.0,
-            le=WEIGHT_MAX,
-            description="Weight of the link's speed; of a standby, as it has measured it to the lost broker's peers.",
+            description="Which brokers run on batteries and radio. `static`: none. `mobile-servicing`: those that "
+            "serve clients; for them and for standbys bandwidth weighs 60, the battery 50 and the others 1, and 8 "
+            "hours suffice, so that mains are preferred. `mobile-backup`: standbys; the same for them alone. A weight "
+            "or a need that you set yourself is stronger."
         ),
-    ] = 1.0
+    ] = "static"
+    processor_weight: Annotated[
+        Weight, Meta(description="Weight of free cores: 1. Weights are divided by their sum.")
+    ] = None
+    memory_weight: Annotated[Weight, Meta(description="Weight of free memory: 1.")] = None
+    bandwidth_weight: Annotated[
+        Weight,
+        Meta(
+            description="Weight of the link's speed: 1, mobile 60; of a standby, as it has measured it to the lost "
+            "broker's peers.",
+        ),
+    ] = None
     delay_weight: Annotated[
         float,
         Meta(
@@ -137,8 +178,8 @@ class Scoring(Section, frozen=True, kw_only=True):
         ),
     ] = 1.0
     battery_weight: Annotated[
-        float, Meta(ge=0.0, le=WEIGHT_MAX, description="Weight of the battery's remaining time.")
-    ] = 1.0
+        Weight, Meta(description="Weight of the battery's remaining time: 1, mobile 50.")
+    ] = None
     processor_need: Annotated[
         float,
         Meta(ge=0.0, le=10_000.0, description="Free cores that suffice; each one too few divides by e."),
@@ -150,13 +191,12 @@ class Scoring(Section, frozen=True, kw_only=True):
         float, Meta(ge=0.0, le=100_000.0, description="Mbit/s that suffice; each one too few divides by e.")
     ] = 10.0
     battery_need: Annotated[
-        float,
+        Hours,
         Meta(
-            ge=0.0,
-            le=10_000.0,
-            description="Hours on battery that suffice; each one too few divides by e. On mains there are enough.",
+            description="Hours on battery that suffice: 1, mobile 8; each one too few divides by e. On mains there are "
+            "enough.",
         ),
-    ] = 1.0
+    ] = None
     bandwidth_mbit: Annotated[
         float,
         Meta(
@@ -177,15 +217,30 @@ class Scoring(Section, frozen=True, kw_only=True):
         ),
     ] = ()
 
-    def weights(self) -> dict[str, float]:
-        """The weight of each resource."""
-        return {name: getattr(self, f"{name}_weight") for name in RESOURCES}
+    def weights(self, *, standby: bool = False) -> dict[str, float]:
+        """The weight of each resource, of a broker that serves clients or of a standby."""
+        return {name: self.in_effect(f"{name}_weight", standby) for name in RESOURCES}
 
     def standby_weights(self) -> dict[str, float]:
         """The weight of everything that a standby is scored by."""
         own = {each.name: each.weight for each in self.criteria}
-        return {**self.weights(), DELAY: self.delay_weight, **own}
+        return {**self.weights(standby=True), DELAY: self.delay_weight, **own}
 
-    def needs(self) -> dict[str, float]:
+    def needs(self, *, standby: bool = False) -> dict[str, float]:
         """The sufficient amount of each resource: cores, GiB, Mbit/s, hours."""
-        return {name: getattr(self, f"{name}_need") for name in RESOURCES}
+        return {name: self.in_effect(f"{name}_need", standby) for name in RESOURCES}
+
+    def changed(self, *, standby: bool = False) -> dict[str, tuple[float, float]]:
+        """The settings that the configuration has changed: what ``static`` says, and what counts."""
+        static = PRESETS["static"].standby._asdict()
+        found = {name: (value, self.in_effect(name, standby)) for name, value in static.items()}
+        return {
+            name: pair for name, pair in found.items() if getattr(self, name) is None and pair[0] != pair[1]
+        }
+
+    def in_effect(self, name: str, standby: bool) -> float:
+        """A weight or a need: as it is set, or else as the configuration has it."""
+        presets = PRESETS[self.configuration]
+        own: float | None = getattr(self, name)
+        said: float = getattr(presets.standby if standby else presets.serving, name) if own is None else own
+        return said

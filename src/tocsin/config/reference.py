@@ -85,6 +85,8 @@ def _default(setting: Setting) -> str:
         return "required"
     if setting.key == "brokers":
         return "two clusters of three, see `tocsin config show`"
+    if setting.default is None:
+        return "by `scoring.configuration`"
     if setting.default in ("", (), {}):
         return "empty"
     return f"`{setting.default}`"

@@ -49,6 +49,8 @@ class Shown(msgspec.Struct, frozen=True):
     delay_us: int | None
     kbit_s: int | None
     problems: tuple[str, ...]
+    configuration: str = ""  # the preset of its weights; empty: not known
+    changed: dict[str, tuple[float, float]] = {}  # settings that the preset changed: `static`'s, and its own
 
 
 class Replacement(msgspec.Struct, frozen=True):
@@ -152,4 +154,6 @@ def shown(candidate: Candidate) -> Shown:
         candidate.delay_us,
         candidate.kbit_s,
         candidate.problems,
+        candidate.configuration,
+        candidate.changed,
     )

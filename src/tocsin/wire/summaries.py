@@ -45,6 +45,10 @@ class Summary(msgspec.Struct, frozen=True, array_like=True):
     unprobed: dict[str, str] = {}  # … and the reason why not
     weights: dict[str, float] = {}  # of all terms, as they are configured; with those that peers decide
     need_mbit: float = 0.0  # bandwidth that suffices
+    configuration: str = ""  # the preset of its settings; empty: it is of an earlier release …
+    changed: dict[
+        str, tuple[float, float]
+    ] = {}  # … and the settings that it changed: as `static` has them, and as they are
 
 
 ASK: Final = Packed("a question for a summary", msgspec.msgpack.Decoder(Ask), spoken=True)

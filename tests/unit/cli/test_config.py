@@ -55,3 +55,19 @@ def test_a_bad_setting_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_reference_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "reference"]) == 0
     assert capsys.readouterr().out == markdown()
+
+
+def test_what_a_configuration_sets_is_shown_as_it_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "show", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["scoring.battery_weight"] == {"value": 1.0, "origin": "default"}
+    flags = ["--set", "scoring.configuration=mobile-backup", "--set", "scoring.memory_weight=3"]
+    assert main(["config", "show", "--json", *flags]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["scoring.battery_weight"] == {
+        "value": {"serving": 1.0, "standby": 50.0},
+        "origin": "scoring.configuration",
+    }
+    assert found["scoring.memory_weight"] == {"value": 3.0, "origin": "flag"}
+    assert main(["config", "show", *flags]) == 0
+    assert "1.0, standbys 50.0" in capsys.readouterr().out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -34,6 +35,30 @@ def test_candidates_are_shown_in_order_with_their_terms_and_what_was_measured() 
     assert worst.count("unknown") == 3 and "other" in worst
     assert "the mean of those to north-2" in said
     assert "unknown: spare-a, does not answer" in said and "no answer within 2 s" in said
+
+
+MOBILE = msgspec.structs.replace(
+    GOOD, configuration="mobile-backup", changed={"bandwidth_weight": (1.0, 60.0), "battery_need": (1.0, 8.0)}
+)
+
+
+def test_the_configuration_is_named_with_what_it_changed() -> None:
+    made = msgspec.structs.replace(MADE, candidates=(MOBILE, SILENT))
+    said = printed(Row("north-1", made, None))
+    line = "configuration mobile-backup: bandwidth_weight 60 (static: 1), battery_need 8 (static: 1)"
+    assert line in said.splitlines()
+    best, silent = as_json(Row("north-1", made, None), 0.0)["next"]["candidates"]
+    assert best["configuration"] == "mobile-backup"
+    assert best["changed"]["battery_need"] == {"static": 1.0, "value": 8.0}
+    assert (silent["configuration"], silent["changed"]) == (None, {})
+
+
+def test_different_configurations_are_told_apart() -> None:
+    static = msgspec.structs.replace(SILENT, configuration="static")
+    made = msgspec.structs.replace(MADE, candidates=(MOBILE, static))
+    said = printed(Row("north-1", made, None))
+    assert "configuration static: changes nothing; of spare-a" in said
+    assert "(static: 1); of spare-z" in said and "scores do not compare" in said
 
 
 def test_a_promotion_and_a_used_up_pool_are_told() -> None:

@@ -121,6 +121,7 @@ from tocsin.config import SETTINGS, Shares
         ("recovery.nearness_weight", [-0.1, 1_001, float("inf")]),
         ("recovery.room_weight", [-0.1, 1_001]),
         ("recovery.resources_weight", [-0.1, 1_001]),
+        ("scoring.configuration", ["", "mobile"]),
         ("scoring.processor_weight", [-0.1, 1_001]),
         ("scoring.memory_weight", [-0.1, 1_001]),
         ("scoring.bandwidth_weight", [-0.1, 1_001]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tocsin.config import Criterion, File, Settings, from_json, load, to_json
+from tocsin.config import Criterion, File, Scoring, Settings, from_json, load, to_json
 from tocsin.errors import SettingError
 
 TEXT = """
@@ -104,3 +104,48 @@ def test_an_empty_score_is_refused_and_one_of_criteria_alone_accepted() -> None:
 
 def test_what_tells_a_criterion_for_whom_it_is_asked_is_no_setting() -> None:
     assert load(environment={"TOCSIN_BROKER": "north-1", "TOCSIN_CLUSTER": "north"}).settings == Settings()
+
+
+FIELD = {"processor": 1.0, "memory": 1.0, "bandwidth": 60.0, "battery": 50.0}  # figure 7 of the paper
+EVEN = dict.fromkeys(FIELD, 1.0)
+
+
+def scoring(configuration: str, **own: object) -> Scoring:
+    given = {"configuration": configuration, **own}
+    return load(flags={f"scoring.{name}": value for name, value in given.items()}).settings.scoring
+
+
+@pytest.mark.parametrize(
+    ("configuration", "serving", "standby"),
+    [("static", EVEN, EVEN), ("mobile-servicing", FIELD, FIELD), ("mobile-backup", EVEN, FIELD)],
+)
+def test_a_configuration_sets_the_weights_of_those_that_are_mobile(
+    configuration: str, serving: dict[str, float], standby: dict[str, float]
+) -> None:
+    made = scoring(configuration)
+    assert (made.weights(), made.weights(standby=True)) == (serving, standby)
+    assert made.standby_weights() == {**standby, "delay": 1.0}
+    hours = [made.needs(standby=each)["battery"] for each in (False, True)]
+    assert hours == [8.0 if weights == FIELD else 1.0 for weights in (serving, standby)]
+
+
+def test_without_settings_the_configuration_is_static() -> None:
+    assert Settings().scoring.configuration == "static"
+    assert Settings().scoring.weights() == EVEN and Settings().scoring.changed(standby=True) == {}
+
+
+def test_a_weight_that_is_set_is_stronger_than_the_configuration() -> None:
+    made = scoring("mobile-backup", battery_weight=0, bandwidth_weight=1.0)
+    assert made.weights(standby=True) == {**FIELD, "battery": 0.0, "bandwidth": 1.0}
+    assert made.changed(standby=True) == {"battery_need": (1.0, 8.0)}
+    assert made.changed() == {}, "it says nothing of brokers that serve"
+    assert scoring("mobile-servicing", battery_need=2).changed() == {
+        "bandwidth_weight": (1.0, 60.0),
+        "battery_weight": (1.0, 50.0),
+    }
+
+
+def test_a_weight_left_to_the_configuration_is_said_so() -> None:
+    assert "leave it out for what scoring.configuration says" in refusal(scoring__battery_weight=-1).remedy
+    made = load(flags={"scoring.configuration": "mobile-backup"}).settings
+    assert from_json(to_json(made)) == made

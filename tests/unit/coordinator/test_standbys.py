@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
+import msgspec
 import pytest
 
 from tests.unit.coordinator.answering import Machine, summaries_of
+from tocsin.broker.survival.summary import Summaries, Weighing
+from tocsin.config import Settings, load
 from tocsin.coordinator import standbys
 from tocsin.coordinator.standbys import EXPLANATION, LAST, NEXT, Replacement, StandbyDesk
 from tocsin.core.assignment.standbys import rank
 from tocsin.core.coordination.leader.promotions import (
     Chosen,
+    Promotions,
     Question,
     StandbyTold,
     Vacancy,
     WantScores,
 )
+from tocsin.core.coordination.state.backups import Survival
 from tocsin.core.machine import Event
-from tocsin.model.network import BrokerInfo, Role
+from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
 from tocsin.ports import Table, TableSpec
+from tocsin.runtime.host.measure import Machine as Host
+from tocsin.runtime.host.measure import Measured
+from tocsin.runtime.host.score import Resources
 from tocsin.store.memory import MemoryServer, MemoryStore
 from tocsin.wire.summaries import Summary, subject
 
@@ -29,6 +38,7 @@ NORTH = BrokerInfo("north-1", "north", Role.EDGE, "127.0.0.1", 1)
 PEER = BrokerInfo("north-2", "north", Role.EDGE, "127.0.0.1", 2)
 A, Z = (BrokerInfo(name, "north", Role.STANDBY, "127.0.0.1", 3) for name in ("a", "z"))
 PLACE = Vacancy(NORTH, ("north-2",))
+DOOR = (Entrance(Scheme.MQTT, "x:1883"),)
 WEIGHTS = {"power": 1.0, "delay": 1.0}
 
 
@@ -96,3 +106,70 @@ async def test_where_no_standby_is_free_that_is_written_down_too() -> None:
     async with room() as made:
         made.desk.want(WantScores(questions=(), vacancies=(PLACE,)))
         assert (await made.explained(f"{NEXT}north-1")).candidates == ()
+
+
+# ── from the machine to the choice ───────────────────────────────────────────────────────────────────────────
+
+
+class Seen(Host):
+    """A machine that a test describes."""
+
+    def __init__(self, cores: float, hours: float) -> None:
+        self.battery = Measured(hours)
+        self.processor = Measured(cores)
+
+    def look(self) -> dict[str, Measured]:
+        rest = {"memory": Measured(8.0), "bandwidth": Measured(1_000.0)}
+        return {"processor": self.processor, "battery": self.battery, **rest}
+
+
+async def scored(settings: Settings, name: str, machine: Host) -> Resources:
+    """A standby's own score, once it has looked at its machine."""
+    made = Resources(settings, name, "north", machine, standby=True)
+    looking = asyncio.create_task(made.run())
+    while made.score()[0] is None:
+        await asyncio.sleep(0.01)
+    looking.cancel()
+    await asyncio.gather(looking, return_exceptions=True)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("configuration", "chosen"), [("static", "a"), ("mobile-servicing", "z"), ("mobile-backup", "z")]
+)
+async def test_the_configuration_decides_who_of_two_machines_is_promoted(
+    configuration: str, chosen: str
+) -> None:
+    settings = load(flags={"scoring.configuration": configuration}).settings
+    scoring = settings.scoring
+    weighing = Weighing(
+        0.0,
+        scoring.standby_weights(),
+        scoring.bandwidth_need,
+        configuration,
+        scoring.changed(standby=True),
+    )
+    link = Machine(None, (), {})
+    link.probes = {"north-2": (2_000, 100_000)}
+    machines = {"a": Seen(cores=8.0, hours=0.45), "z": Seen(cores=0.25, hours=math.inf)}
+    survival, promotions = Survival(), Promotions(0)
+    lost, peer = (msgspec.structs.replace(each, entrances=DOOR) for each in (NORTH, PEER))
+    members = (peer, A, Z)
+    survival.lost(lost, [each.id for each in members])
+    async with room() as made, AsyncExitStack() as answering:
+        for name, machine in machines.items():
+            fitness = await scored(settings, name, machine)
+            summaries = Summaries(tuple, weighing, fitness, link)
+            await answering.enter_async_context(made.bus.serve(subject("net", name), summaries.answer))
+        _, (asked,) = promotions.look(survival, members, (), 1_000)
+        assert isinstance(asked, WantScores)
+        made.desk.want(asked)
+        for _ in machines:
+            promotions.told(await made.told(), 1_001)
+        (promoted,), effects = promotions.look(survival, members, (), 1_002)
+        assert promoted.standby == chosen
+        made.desk.chosen(next(each for each in effects if isinstance(each, Chosen)))
+        best = (await made.explained(f"{LAST}north-1")).candidates[0]
+    assert (best.name, best.configuration) == (chosen, configuration)
+    mobile = {"bandwidth_weight": (1.0, 60.0), "battery_weight": (1.0, 50.0), "battery_need": (1.0, 8.0)}
+    assert best.changed == ({} if configuration == "static" else mobile)

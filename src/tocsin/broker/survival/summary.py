@@ -48,6 +48,8 @@ class Weighing(msgspec.Struct, frozen=True):
     capacity: float = 0.0
     weights: Mapping[str, float] = {}  # of everything that a standby is scored by
     need_mbit: float = 0.0
+    configuration: str = ""  # the preset of the weights …
+    changed: Mapping[str, tuple[float, float]] = {}  # … and what it changed of a standby's: static's, its own
 
 
 class Summaries:
@@ -98,5 +100,7 @@ class Summaries:
                 unprobed=unprobed,
                 weights=dict(self._weighing.weights),
                 need_mbit=self._weighing.need_mbit,
+                configuration=self._weighing.configuration,
+                changed=dict(self._weighing.changed),
             )
         )

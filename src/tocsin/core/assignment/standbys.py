@@ -43,6 +43,10 @@ class Candidate(msgspec.Struct, frozen=True):
     delay_us: int | None = None  # the mean of what it has measured to the broker's peers …
     kbit_s: int | None = None  # … and of the bandwidth
     problems: tuple[str, ...] = ()  # what is not known, and why
+    configuration: str = ""  # the preset of its weights; empty: not known …
+    changed: dict[
+        str, tuple[float, float]
+    ] = {}  # … and the settings that it changed: `static`'s, and its own
 
     @property
     def merit(self) -> tuple[bool, bool, float, str]:
@@ -84,6 +88,8 @@ def judge(
         _mean(delays),
         _mean(speeds),
         (*problems, *told.problems, *unknown),
+        told.configuration,
+        told.changed,
     )
 
 

@@ -16,10 +16,19 @@ from tocsin.runtime.host.measure import Machine, Measured
 
 
 class Resources:
-    """The score of one broker's machine."""
+    """The score of one broker's machine. ``standby``: the broker is one now; a promoted standby serves."""
 
-    def __init__(self, settings: Settings, broker: str, cluster: str, machine: Machine | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        broker: str,
+        cluster: str,
+        machine: Machine | None = None,
+        *,
+        standby: bool = False,
+    ) -> None:
         self._settings = settings.scoring
+        self._standby = standby
         self._machine = machine or Machine(_host(settings, broker), self._settings.bandwidth_mbit)
         self._criteria = {each.name: Asked(each, broker, cluster) for each in self._settings.criteria}
         self._seen: Mapping[str, Measured] = {}  # empty: not looked yet
@@ -52,7 +61,8 @@ class Resources:
         """A criterion that is being asked for the first time does not count yet: its broker has just started."""
         if not self._seen:
             return None
-        needs, weights = self._settings.needs(), self._settings.weights()
+        needs = self._settings.needs(standby=self._standby)
+        weights = self._settings.weights(standby=self._standby)
         resources = {name: Resource(each.have, needs[name], each.used) for name, each in self._seen.items()}
         criteria = {name: each.last for name, each in self._criteria.items() if each.was_asked}
         if not any(weights.values()) and not any(each.weight for each in criteria.values()):

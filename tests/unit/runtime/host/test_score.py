@@ -70,6 +70,31 @@ async def test_what_is_lacking_lowers_the_score_by_its_weight() -> None:
     assert made.terms()["memory"] == pytest.approx((math.exp(-3), 0.4))
 
 
+@pytest.mark.parametrize(
+    ("configuration", "standby", "battery"),
+    [
+        ("static", True, (1.0, 1 / 4)),
+        ("mobile-backup", True, (math.exp(-6), 50 / 112)),
+        ("mobile-backup", False, (1.0, 1 / 4)),
+        ("mobile-servicing", False, (math.exp(-6), 50 / 112)),
+    ],
+)
+async def test_the_configuration_says_how_much_two_hours_are_worth(
+    configuration: str, standby: bool, battery: tuple[float, float]
+) -> None:
+    settings = load(flags={"scoring.configuration": configuration}).settings
+    made = Resources(settings, "north-1", "north", Seen(battery=Measured(2.0)), standby=standby)
+    await looked(made, lambda: made.score()[0] is not None)
+    assert made.terms()["battery"] == pytest.approx(battery)
+
+
+async def test_mains_are_a_full_battery_in_every_configuration() -> None:
+    for configuration in ("static", "mobile-servicing", "mobile-backup"):
+        made = resources(Seen(), configuration=configuration, battery_need=10_000)
+        await looked(made, lambda made=made: made.score()[0] is not None)  # type: ignore[misc]
+        assert made.terms()["battery"][0] == 1.0
+
+
 async def test_what_is_not_known_counts_nothing_and_is_named_with_its_reason() -> None:
     made = resources(Seen(bandwidth=Measured(None, problem="eth0 does not say its speed")))
     await looked(made, lambda: made.score()[0] is not None)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import msgspec
+import pytest
 
 from tests.unit.core.coordination.desk import OPTIONS, Desk, of, sent
 from tests.unit.core.coordination.leader.test_backup_planning import NORTH_1, with_two
+from tocsin.config import Scoring
+from tocsin.core.assignment.scoring import Resource, score
 from tocsin.core.coordination.leader.promotions import (
     ANSWER_US,
     ARRIVE_US,
@@ -246,6 +252,43 @@ def test_a_promotion_is_in_the_log() -> None:
     desk.take(desk.fire(CoordinatorTimer.PROMOTE))
     assert desk.batches[-1].commands == (Promoted("north", "spare"),)
     assert desk.machine.replica.survival.promotions == {"spare": "north"}
+
+
+def machine(scoring: Scoring, cores: float, hours: float) -> Summary:
+    """What a standby with these free cores and this battery says of itself."""
+    needs, weights = scoring.needs(standby=True), scoring.weights(standby=True)
+    have = {"processor": cores, "memory": 8.0, "bandwidth": 100.0, "battery": hours}
+    made = score({name: Resource(amount, needs[name]) for name, amount in have.items()}, {}, weights)
+    terms = {name: (each.value, each.weight) for name, each in made.terms.items()}
+    probes = {"south": (2_000, 100_000)}
+    return Summary(1, 1, {}, terms=terms, weights=scoring.standby_weights(), need_mbit=10.0, probes=probes)
+
+
+@pytest.mark.parametrize(
+    ("own", "chosen"),
+    [
+        ({"configuration": "static"}, "fast"),
+        ({"configuration": "mobile-servicing"}, "mains"),
+        ({"configuration": "mobile-backup"}, "mains"),
+        ({"configuration": "mobile-backup", "battery_weight": 0.0}, "fast"),
+    ],
+)
+def test_the_configuration_decides_between_speed_and_mains(own: dict[str, Any], chosen: str) -> None:
+    scoring = Scoring(**own)
+    desk = with_two()
+    for name in ("fast", "mains"):
+        desk.take(desk.submit(Joined(standby(name, "north")), broker=name))
+    desk.take(desk.submit(Left(), first=2))
+    desk.handle(
+        StandbyTold(standby="fast", summary=machine(scoring, cores=8.0, hours=0.45))
+    )  # 15 % of 3 hours
+    desk.handle(StandbyTold(standby="mains", summary=machine(scoring, cores=0.25, hours=math.inf)))
+    desk.now_us += LEFT_US
+    effects = desk.fire(CoordinatorTimer.PROMOTE)
+    desk.take(effects)
+    assert desk.batches[-1].commands == (Promoted("north", chosen),)
+    (said,) = of(Chosen, effects)
+    assert said.candidates[0].name == chosen and all(each.answered for each in said.candidates)
 
 
 def test_a_follower_ignores_what_standbys_say() -> None:
