@@ -29,7 +29,7 @@ and can change nothing.
 | ``leader.snapshot_writer``, ``snapshot_reader`` | writing snapshots, and reading them slice by slice |
 | **``participant``** | the broker's machine: submits commands, follows its notices |
 | ``participant.signals`` | its events and effects |
-| ``participant.submission`` | the broker's declarations (filters, queries, publishing clients); repeats commands until the log has them |
+| ``participant.submission`` | the broker's declarations; repeats commands until the log has them |
 | ``participant.heartbeat``, ``link_reports`` | its heartbeats and the leader's answers; reports about its links |
 | ``participant.inbox``, ``network_view`` | its notices as they come, and the network that they describe |
 | ``participant.message_evidence`` | streams of queries that no notice has told of, by their messages |
