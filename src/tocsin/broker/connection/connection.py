@@ -29,6 +29,7 @@ from tocsin.broker.connection.turns import MUCH_BYTES, SLICE
 from tocsin.broker.connection.writer import ClientWriter
 from tocsin.broker.streams.registry import will_id
 from tocsin.broker.survival.provisional import DEGRADED, GIVEN_UP
+from tocsin.core.access.admission import SERVER_BUSY
 from tocsin.core.access.rights import Rights
 from tocsin.core.budgets.budget import OVERHEAD_BYTES, Kind, Refusal
 from tocsin.core.delivery.stored_session import StoredSession
@@ -507,7 +508,10 @@ class Connection(asyncio.Protocol):
         if accepted.watches:
             self.account.belong(self.user)
             told = self._listener.watch(self, accepted)
-            self.tell(Resumed(present=False, user_properties=told, cause=self._cause))
+            if isinstance(told, str):
+                self.tell(ResumeFailed(reason_code=SERVER_BUSY, reason=told))
+            else:
+                self.tell(Resumed(present=False, user_properties=told, cause=self._cause))
             return
         self._listener.accept(self, accepted)
         self.account.belong(self.user)
