@@ -566,12 +566,12 @@ class Connection(asyncio.Protocol):
         if self.rights().open:
             self._session.permit()
         else:
-            self._session.permit(publish=self._may_publish, subscribe=self._may_subscribe)
+            self._session.permit(publish=self._may_publish, subscribe=self.may_subscribe)
 
     def _may_publish(self, topic: str) -> bool:
         return self.rights().may_publish(topic)
 
-    def _may_subscribe(self, topic_filter: str) -> bool:
+    def may_subscribe(self, topic_filter: str) -> bool:
         return self.rights().may_subscribe(topic_filter)
 
     def may_receive(self, topic: str) -> bool:
