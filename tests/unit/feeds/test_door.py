@@ -375,7 +375,7 @@ async def test_strangers_are_not_told_which_feeds_there_are(users: Path) -> None
         assert [each.status for each in replies] == [401, 401]
 
 
-async def test_an_unproven_name_beside_a_certificate_or_without_users_is_no_sender(users: Path) -> None:
+async def test_an_unproven_name_is_no_sender(users: Path) -> None:
     async with house() as home:  # nobody can prove a name here
         for name in ("alice", "bob"):
             given = {"Authorization": basic(name, "x"), "Idempotency_Key": "k"}

@@ -72,7 +72,7 @@ def before(user: str, number: int) -> str:
     return f"web.1.http.{request_id(user, b'%d' % number, b'')}"
 
 
-def test_a_request_is_its_senders_and_known_by_the_name_that_it_always_had() -> None:
+def test_a_request_keeps_the_name_that_it_always_had() -> None:
     assert sender_of(request("anna", 1)) == sender_id("anna")
     assert name_of(request("anna", 1)) == name_of(before("anna", 1))
     assert sender_of(before("anna", 1)) == ""
@@ -115,7 +115,7 @@ def test_pages_of_an_earlier_release_are_known() -> None:
     st.integers(1, 4),
     st.sets(st.integers(0, 120)),
 )
-def test_each_senders_newest_are_known_also_to_whoever_starts_with_the_cells(
+def test_each_senders_newest_are_known_also_after_a_start(
     requests: list[tuple[str, int]], cells: int, page_keys: int, written_after: set[int]
 ) -> None:
     keys, stored = Keys(cells, page_keys), dict[int, RequestPage]()

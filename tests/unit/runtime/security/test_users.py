@@ -272,7 +272,7 @@ async def test_whoever_gives_up_pays_for_the_check_that_runs(
         await users.verify("bob", b"wrong", "192.0.2.1")
 
 
-async def test_a_client_that_leaves_in_the_moment_of_its_turn_takes_no_thread_with_it(
+async def test_a_client_that_leaves_in_its_turn_takes_no_thread(
     users: Users, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on = threading.Event()
@@ -304,7 +304,7 @@ async def test_a_client_that_leaves_in_the_moment_of_its_turn_takes_no_thread_wi
     assert users._free == users._pool._max_workers
 
 
-async def test_a_client_that_leaves_while_another_takes_its_place_harms_nobody(
+async def test_a_client_that_leaves_as_another_takes_its_place_harms_nobody(
     users: Users, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on = threading.Event()
@@ -327,7 +327,7 @@ async def test_a_client_that_leaves_while_another_takes_its_place_harms_nobody(
     assert users._free == users._pool._max_workers
 
 
-async def test_a_client_that_leaves_when_it_lost_its_place_gives_no_thread_back(
+async def test_a_client_that_lost_its_place_gives_no_thread_back(
     users: Users, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on = threading.Event()
