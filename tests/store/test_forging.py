@@ -16,11 +16,12 @@ from typing import Any, Final
 import pytest
 
 from tests.store.secured import NETWORK, SecuredServers
+from tocsin.core.coordination.leader.balancing import KEY, ORDER, DrainOrders, Order
 from tocsin.core.coordination.names import StoreNames
 from tocsin.errors import Forbidden, Refused
 from tocsin.model.channel_places import ChannelNames
 from tocsin.model.subjects import messages_log
-from tocsin.ports import BusMessage, Record, TableSpec
+from tocsin.ports import BusMessage, Record, Table, TableSpec
 from tocsin.store.connection import Connection
 from tocsin.store.jetstream import JetStreamStore
 from tocsin.store.login import login_of
@@ -244,6 +245,38 @@ async def test_a_feeder_has_no_stream_copy_the_sessions(servers: SecuredServers)
         assert "mine" not in json.loads(names.payload)["streams"]
     finally:
         await operator.close()
+
+
+async def test_nobody_orders_that_a_broker_be_emptied(stage: tuple[JetStreamStore, Thief]) -> None:
+    """Answers in JSON reach the cell, and are no order; what a consumer brings has no listener there."""
+    operator, thief = stage
+    table = await operator.table(StoreNames(NETWORK).table)
+    await (await operator.log(MESSAGES)).append([Record(EVIL, ORDER.write(Order(1)), "evil")])
+    target = f"$KV.{StoreNames(NETWORK).table.name}.{KEY}north-1"
+    await thief.answers_to(target)
+
+    async def reached() -> bool:
+        return await table.get(f"{KEY}north-1", fresh=True) is not None
+
+    await until(reached)
+    await thief.get_to(target)
+    for acknowledged in ("none", "explicit"):
+        await thief.consume_to(target, acknowledged)
+        await thief.pull_to(target, acknowledged)
+    await asyncio.sleep(1.0)  # what must not happen gives no sign
+    assert await ordered(table) == frozenset()
+    await table.put(f"{KEY}north-2", ORDER.write(Order(1)))
+    assert await ordered(table) == {"north-2"}
+
+
+async def ordered(table: Table) -> frozenset[str]:
+    """The brokers that coordinators take for drained."""
+    orders = DrainOrders()
+    async for change in table.watch(KEY):
+        orders.watched(change)
+        if change.kind == "ready":
+            break
+    return orders.brokers
 
 
 async def test_what_remains(stage: tuple[JetStreamStore, Thief]) -> None:

@@ -82,6 +82,10 @@ class Client(Recipient, Protocol):
 
     def rights(self) -> Rights: ...
 
+    def may_subscribe(self, pattern: str) -> bool:
+        """Whether the rules let it have anything at all of what a filter matches, just now."""
+        ...
+
     def bequest(self) -> Bequest | None:
         """Its will."""
         ...

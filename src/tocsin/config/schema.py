@@ -166,7 +166,7 @@ class Limits(Section, frozen=True, kw_only=True):
             le=1_000_000,
             description="Watch connections of one broker: clients of other brokers that want to be told at once when "
             "theirs is lost. They do not count as `connections_max` does; more are told that it is busy, and ask "
-            "another broker.",
+            "another broker. An address or a user that has more than a tenth of them loses some to others.",
         ),
     ] = 3_500  # so that, beside `connections_max` and `half_open_max`, 20 000 open files are enough
     subscriptions_per_client: Annotated[

@@ -28,7 +28,7 @@ from tocsin.core.access.rights import Who
 from tocsin.errors import OperatorError, StoreFull, TocsinError
 from tocsin.feeds.agent import Work
 from tocsin.feeds.http import RETRY_AFTER_S, Answer, Asked, Bounds, HttpServer, busy
-from tocsin.feeds.intake import KEY_MAX_BYTES, BodyInvalid, packed, read_records, request_id
+from tocsin.feeds.intake import KEY_MAX_BYTES, BodyInvalid, packed, read_records, request_id, sender_id
 from tocsin.feeds.requests import Requests
 from tocsin.model.catalogue import HttpSource
 from tocsin.model.channel_places import ChannelNames
@@ -41,6 +41,7 @@ from tocsin.runtime.security.users import UsersBusy
 TOPIC_PREFIX: Final = "$feeds/"  # of what rules say about feeds
 _PATH: Final = re.compile(r"/feeds/([A-Za-z][A-Za-z0-9_]{0,63})", re.ASCII)
 _ENCODINGS: Final = (None, b"identity")
+NO_FEED: Final = Answer(404, {"error": "there is no such feed here; POST to /feeds/NAME of a feed FROM HTTP"})
 
 
 class Door:
@@ -114,12 +115,10 @@ class Door:
 
     # ── the head ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _judge(self, asked: Asked) -> Answer | None:
-        work = self._work(asked)
-        if work is None:
-            return Answer(
-                404, {"error": "there is no such feed here; POST to /feeds/NAME of a feed FROM HTTP"}
-            )
+    async def _judge(self, asked: Asked) -> Answer | str:
+        name = _feed(asked)
+        if name is None:
+            return NO_FEED
         if asked.method != "POST":
             return Answer(405, {"error": f"{asked.method} is not for feeds; use POST"}, (("Allow", "POST"),))
         if asked.header(b"origin") is not None:
@@ -129,18 +128,16 @@ class Door:
         key = asked.header(b"idempotency-key")
         if key is not None and not 1 <= len(key) <= KEY_MAX_BYTES:
             return Answer(400, {"error": f"an Idempotency-Key has 1 to {KEY_MAX_BYTES} bytes"})
-        return await self._refusal(asked, work.feed.name)
+        sender = await self._sender(asked, name)
+        # Last: who may not write to a feed is not told whether there is one.
+        return NO_FEED if isinstance(sender, str) and self._work(name) is None else sender
 
-    def _work(self, asked: Asked) -> Work | None:
-        try:
-            found = _PATH.fullmatch(urlsplit(asked.target).path)
-        except ValueError:  # no URL, such as //[
-            return None
-        work = self._find(found[1]) if found else None
+    def _work(self, name: str | None) -> Work | None:
+        work = None if name is None else self._find(name)
         return work if work is not None and isinstance(work.feed.source, HttpSource) else None
 
-    async def _refusal(self, asked: Asked, feed: str) -> Answer | None:
-        """Why this sender may not write to the feed; None if it may."""
+    async def _sender(self, asked: Asked, feed: str) -> Answer | str:
+        """The sender's name, if it may write to the feed; else why it may not."""
         given = _basic(asked)
         try:
             user = await self._user(asked, given)
@@ -161,7 +158,7 @@ class Door:
             return Answer(
                 403, {"error": f"{shown} may not publish to {TOPIC_PREFIX}{feed.lower()} (access.rules)"}
             )
-        return None
+        return user
 
     async def _user(self, asked: Asked, given: tuple[str, bytes] | None) -> str | None:
         """The sender's name, empty if it has proven none and need not; None if it stays out."""
@@ -176,8 +173,8 @@ class Door:
 
     # ── the body ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _act(self, asked: Asked, body: bytes) -> Answer:
-        work = self._work(asked)
+    async def _act(self, asked: Asked, user: str, body: bytes) -> Answer:
+        work = self._work(_feed(asked))
         if work is None:
             return Answer(404, {"error": "the feed was dropped just now"})
         try:
@@ -187,8 +184,11 @@ class Door:
             return Answer(400, {"error": str(error)})
         key = asked.header(b"idempotency-key")
         named = secrets.token_bytes(16) if key is None else key
-        sender = _basic(asked)
-        prefix = f"{work.outlet.prefix}.http.{request_id(sender[0] if sender else '', named, body)}"
+        said = _basic(
+            asked
+        )  # a name that nobody had to prove tells requests apart, and has no share of its own
+        request = request_id(user or (said[0] if said else ""), named, body)
+        prefix = f"{work.outlet.prefix}.http.{sender_id(user)}{request}"
         subject = self._places.feed_subject(work.feed.name)
         batch = [
             Record(subject, RECORDS.seal(each.payload), f"{prefix}.{number}")
@@ -212,6 +212,15 @@ class Door:
         reach(AFTER_APPEND)
         work.figures.count(len(records), len(body))
         return Answer(202, {"feed": work.feed.name, "records": len(records)})
+
+
+def _feed(asked: Asked) -> str | None:
+    """The name of the feed that a request is for; None if it is for none."""
+    try:
+        found = _PATH.fullmatch(urlsplit(asked.target).path)
+    except ValueError:  # no URL, such as //[
+        return None
+    return found[1] if found else None
 
 
 def _basic(asked: Asked) -> tuple[str, bytes] | None:

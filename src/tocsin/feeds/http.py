@@ -65,8 +65,9 @@ class Bounds(msgspec.Struct, frozen=True):
     deadline_s: float
 
 
-Judge = Callable[[Asked], Awaitable[Answer | None]]  # looks at the head; None: the body is wanted
-Act = Callable[[Asked, bytes], Awaitable[Answer]]
+# Looks at the head: a refusal; or the sender's proven name, perhaps empty, and the body is wanted.
+Judge = Callable[[Asked], Awaitable[Answer | str]]
+Act = Callable[[Asked, str, bytes], Awaitable[Answer]]
 
 
 def busy(why: str, after_s: int = RETRY_AFTER_S) -> Answer:
@@ -242,11 +243,11 @@ class HttpServer:
     def bounds(self) -> Bounds:
         return self._bounds
 
-    async def judge(self, asked: Asked) -> Answer | None:
+    async def judge(self, asked: Asked) -> Answer | str:
         return await self._judge(asked)
 
-    async def act(self, asked: Asked, body: bytes) -> Answer:
-        return await self._act(asked, body)
+    async def act(self, asked: Asked, sender: str, body: bytes) -> Answer:
+        return await self._act(asked, sender, body)
 
 
 class _NoRoom(Exception):
@@ -317,8 +318,9 @@ class _Conversation:
             peer[0] if isinstance(peer, tuple) else "",
             self._server.name_of(self._writer.get_extra_info("ssl_object")),
         )
-        if (refusal := await self._server.judge(asked)) is not None:
-            return refusal
+        sender = await self._server.judge(asked)
+        if isinstance(sender, Answer):
+            return sender
         bounds = self._server.bounds
         said = asked.header(b"content-length")
         too_large = Answer(
@@ -332,7 +334,7 @@ class _Conversation:
         try:
             async with asyncio.timeout(bounds.deadline_s):
                 body = await self._body(bounds.body_max_bytes)
-            return too_large if body is None else await self._server.act(asked, body)
+            return too_large if body is None else await self._server.act(asked, sender, body)
         except _NoRoom:
             return busy("too many bodies wait for the store")
         except TimeoutError:

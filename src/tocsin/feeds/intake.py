@@ -21,6 +21,7 @@ from tocsin.ports import BATCH_MAX
 
 KEY_MAX_BYTES: Final = 255
 ID_BYTES: Final = 16
+SENDER_BYTES: Final = 8  # ``feeds.keys`` tells them apart in requests' names
 _SHOWN: Final = 60
 
 _array = msgspec.json.Decoder(list[msgspec.Raw])
@@ -68,8 +69,13 @@ def packed(records: list[bytes]) -> list[Pack]:
     return packs
 
 
+def sender_id(user: str) -> str:
+    """A sender, as ``request_id`` begins with it: its proven name, or empty for all without one."""
+    return blake2b(user.encode(), digest_size=SENDER_BYTES).hexdigest()
+
+
 def request_id(user: str, key: bytes, body: bytes) -> str:
-    """The prefix of the ids of a request's records."""
+    """The prefix of the ids of a request's records, but for the sender's id."""
     found = blake2b(digest_size=ID_BYTES)
     for part in (user.encode(), key, body):
         found.update(len(part).to_bytes(8, "big"))

@@ -41,7 +41,7 @@ class Requests:
 
     async def open(self) -> None:
         """Find out which requests were taken."""
-        pages: list[RequestPage] = []
+        pages: dict[int, RequestPage] = {}  # by cell
         try:
             async for change in self._table.watch(PAGES_PREFIX):
                 if change.kind == "ready":
@@ -49,7 +49,7 @@ class Requests:
                 if change.kind == "reset":
                     pages.clear()
                 elif change.kind == "put":
-                    pages += self._page(change.key, change.value)
+                    pages |= self._page(change.key, change.value)
             cell = await self._table.get(REQUESTS_CELL, fresh=True)
             known = None if cell is None else decode_cell(cell.value)
         except FormatNewer as error:
@@ -64,12 +64,12 @@ class Requests:
             self._floor = known.intent.after
             await self._look(known.intent.after)
 
-    def _page(self, key: str, value: bytes) -> list[RequestPage]:
+    def _page(self, key: str, value: bytes) -> dict[int, RequestPage]:
         try:
-            return [PAGE.read(value)]
-        except Malformed as error:
+            return {int(key.removeprefix(PAGES_PREFIX)): PAGE.read(value)}
+        except (Malformed, ValueError) as error:
             self._logger.error("requests may be taken twice: a page is damaged", key=key, problem=str(error))
-            return []
+            return {}
 
     async def _look(self, behind: int) -> None:
         """Every request whose records are behind a position was taken."""
@@ -147,8 +147,8 @@ class Requests:
                 self._floor = None
                 return
             pages, floor = self._keys.settle(last)
-            for page in pages:
-                await self._table.put(f"{PAGES_PREFIX}{self._keys.cell(page)}", PAGE.write(page))
+            for cell, page in pages.items():
+                await self._table.put(f"{PAGES_PREFIX}{cell}", PAGE.write(page))
                 self._keys.wrote(page)
             if floor != self._floor:
                 await self._say(floor)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from mqtt5 import ConnectPacket, PublishPacket, SubAckPacket, SubscribePacket, TopicFilter
+from mqtt5 import ConnectPacket, PubAckPacket, PublishPacket, SubAckPacket, SubscribePacket, TopicFilter
 
 from tests.unit.broker.guarded import GuardedDoor
 from tests.unit.broker.harness import Peer, until
@@ -86,6 +86,37 @@ async def test_another_spelling_gets_nobody_round_a_rule(door: GuardedDoor, name
 @pytest.mark.parametrize("name", ["$channel/near/alice", "$channel/Near?user=alice", "$channel/Wide/6/x"])
 async def test_what_is_allowed_is_granted(door: GuardedDoor, name: str) -> None:
     assert (await code(await alice(door), name))[0] == 1
+
+
+@pytest.mark.parametrize("rest", ["", "/alice", "/5/x", "/a/b/c", "?user=bob", "?radius=6&kind=x"])
+@pytest.mark.parametrize("channel", ["Near", "NEAR", "Wide"])
+async def test_to_whom_it_may_bring_nothing_a_channel_does_not_exist(
+    door: GuardedDoor, channel: str, rest: str
+) -> None:
+    stranger = await door.peer("s")
+    refused, why = await code(stranger, f"$channel/{channel}{rest}")
+    there_is_none = await code(stranger, f"$channel/Nowhere{rest}")
+    assert (refused, why.replace(channel, "Nowhere")) == there_is_none
+    said = [await asked(stranger, name, rest) for name in (channel, "Nowhere")]
+    assert said[0] == said[1] and said[0][0] == 0x90
+
+
+async def asked(peer: Peer, channel: str, rest: str) -> tuple[int, str, str]:
+    """What a client hears that asks for results, without the name of the channel."""
+    question = PublishPacket(f"$results/{channel}{rest}", b"{}", qos=ONE, packet_id=9, response_topic="me")
+    peer.send(question)
+    refused = await peer.first(PubAckPacket)
+    answer = (await peer.first(PublishPacket)).payload or b""
+    return (
+        int(refused.reason_code),
+        (refused.reason_str or "").replace(channel, ""),
+        bytes(answer).decode().replace(channel, ""),
+    )
+
+
+async def test_who_may_have_some_values_is_told_the_signature(door: GuardedDoor) -> None:
+    peer = await alice(door)
+    assert "Near(user STRING)" in (await code(peer, "$channel/Near"))[1]
 
 
 async def test_a_rule_that_comes_later_holds_what_is_subscribed_to_back(

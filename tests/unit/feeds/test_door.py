@@ -21,6 +21,7 @@ from tocsin.errors import OperatorError, OutcomeUnknown, PortTaken, StoreFull, S
 from tocsin.feeds import http
 from tocsin.feeds.agent import Work
 from tocsin.feeds.door import Door
+from tocsin.feeds.keys import sender_of
 from tocsin.model.catalogue import HttpSource, TopicSource
 from tocsin.ports import Record
 from tocsin.runtime.security.files import Guard
@@ -359,6 +360,34 @@ async def test_rules_say_who_may_write_to_a_feed(users: Path, tmp_path: Path) ->
         assert reply.status == 403
         assert "bob may not publish to $feeds/reports" in reply.body["error"]
         assert (await home.post({"n": 3})).status == 403
+        # Whether there is such a feed is only for those who may write to it.
+        nothing = await home.post({"n": 2}, path="/feeds/nothing", Authorization=basic("bob", "builder"))
+        assert (nothing.status, nothing.body["error"]) == (
+            403,
+            reply.body["error"].replace("reports", "nothing"),
+        )
+
+
+async def test_strangers_are_not_told_which_feeds_there_are(users: Path) -> None:
+    settings = Settings(access=Access(users=str(users), anonymous="never"))
+    async with house(settings) as home:
+        replies = [await home.post({"n": 1}, path=f"/feeds/{name}") for name in ("reports", "nothing")]
+        assert [each.status for each in replies] == [401, 401]
+
+
+async def test_an_unproven_name_is_no_sender(users: Path) -> None:
+    async with house() as home:  # nobody can prove a name here
+        for name in ("alice", "bob"):
+            given = {"Authorization": basic(name, "x"), "Idempotency_Key": "k"}
+            assert (await home.post({"n": 1}, **given)).status == 202
+        ids = [entry.id for entry in (await home.desk.feeds.read(">", 0)).entries]
+        assert len(ids) == 2 and len({sender_of(each.rpartition(".")[0]) for each in ids}) == 1
+    async with house(Settings(access=Access(users=str(users)))) as home:
+        for name, password in (("alice", "wonder"), ("bob", "builder")):
+            given = {"Authorization": basic(name, password), "Idempotency_Key": "k"}
+            assert (await home.post({"n": 1}, **given)).status == 202
+        ids = [entry.id for entry in (await home.desk.feeds.read(">", 0)).entries]
+        assert len({sender_of(each.rpartition(".")[0]) for each in ids}) == 2
 
 
 async def test_the_door_speaks_tls_and_believes_client_certificates(

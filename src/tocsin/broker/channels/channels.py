@@ -60,7 +60,7 @@ class Channels:
         """Why a client cannot have a subscription; None if it can."""
         machine = self.backend.machine
         try:
-            bound = machine.check(name)
+            bound = machine.check(name, taker.may_subscribe)
         except FilterInvalid as error:
             return error.problem
         if not taker.may_receive(bound.topic):

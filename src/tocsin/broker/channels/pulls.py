@@ -107,13 +107,13 @@ class Pulls:
     async def _bound(self, client: ClientConnection, pull: Pull) -> Bound:
         machine = self._channels.backend.machine
         try:
-            bound = machine.check(pull.name)
+            bound = machine.check(pull.name, client.may_subscribe)
         except FilterInvalid:
             await self._channels.backend.refresh(
                 pull.name
             )  # it may be so new that the watch did not report it
             try:
-                bound = machine.check(pull.name)
+                bound = machine.check(pull.name, client.may_subscribe)
             except FilterInvalid as error:
                 raise PullInvalid(error.problem, TOPIC_NAME_INVALID) from None
         self._check(client, bound)

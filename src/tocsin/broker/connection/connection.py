@@ -29,6 +29,7 @@ from tocsin.broker.connection.turns import MUCH_BYTES, SLICE
 from tocsin.broker.connection.writer import ClientWriter
 from tocsin.broker.streams.registry import will_id
 from tocsin.broker.survival.provisional import DEGRADED, GIVEN_UP
+from tocsin.core.access.admission import SERVER_BUSY
 from tocsin.core.access.rights import Rights
 from tocsin.core.budgets.budget import OVERHEAD_BYTES, Kind, Refusal
 from tocsin.core.delivery.stored_session import StoredSession
@@ -507,7 +508,10 @@ class Connection(asyncio.Protocol):
         if accepted.watches:
             self.account.belong(self.user)
             told = self._listener.watch(self, accepted)
-            self.tell(Resumed(present=False, user_properties=told, cause=self._cause))
+            if isinstance(told, str):
+                self.tell(ResumeFailed(reason_code=SERVER_BUSY, reason=told))
+            else:
+                self.tell(Resumed(present=False, user_properties=told, cause=self._cause))
             return
         self._listener.accept(self, accepted)
         self.account.belong(self.user)
@@ -562,12 +566,12 @@ class Connection(asyncio.Protocol):
         if self.rights().open:
             self._session.permit()
         else:
-            self._session.permit(publish=self._may_publish, subscribe=self._may_subscribe)
+            self._session.permit(publish=self._may_publish, subscribe=self.may_subscribe)
 
     def _may_publish(self, topic: str) -> bool:
         return self.rights().may_publish(topic)
 
-    def _may_subscribe(self, topic_filter: str) -> bool:
+    def may_subscribe(self, topic_filter: str) -> bool:
         return self.rights().may_subscribe(topic_filter)
 
     def may_receive(self, topic: str) -> bool:

@@ -33,7 +33,7 @@ from tocsin.broker.door.redirects import Redirects
 from tocsin.broker.forwarding.exchange import Exchange
 from tocsin.broker.survival.losses import Losses
 from tocsin.config import Limits
-from tocsin.core.access.admission import SERVER_BUSY, Admission, Origin, is_loopback, source_of
+from tocsin.core.access.admission import SERVER_BUSY, UNKNOWN, Admission, Origin, is_loopback, source_of
 from tocsin.core.access.crowd import BRIEF_US, Crowd
 from tocsin.core.rates import Bucket, Buckets
 from tocsin.core.session.limits import SessionLimits
@@ -46,7 +46,10 @@ from tocsin.core.session.signals import (
     Rejected,
     ServerStopping,
     TakenOver,
+    WireFailed,
 )
+from tocsin.core.survival.watcher_places import WatcherPlaces
+from tocsin.errors import ProtocolViolation
 from tocsin.model.network import BrokerInfo, Scheme
 from tocsin.runtime.machines.clock import monotonic_s, now_us, token_hex
 from tocsin.runtime.machines.listening import BACKLOG, listen_on
@@ -114,6 +117,7 @@ class Listener:
         self._redirects = redirects
         self._losses = losses
         self._watchers_max = limits.watchers_max
+        self._places: WatcherPlaces[Connection] = WatcherPlaces(limits.watchers_max)
         self.exchange = exchange
         self.durable = durable
         self.outbound_max_bytes = limits.outbound_max_bytes
@@ -342,9 +346,6 @@ class Listener:
     def authenticate(self, asked: Authenticate, connection: Connection) -> Authenticated | Rejected | None:
         """Whether a connection may come in. None: that takes a while, and the connection will be told."""
         self._half_open.pop(connection, None)
-        if asked.watches and len(self._losses.watchers) >= self._watchers_max:
-            reason = f"this broker tells no more than {self._watchers_max} watchers (limits.watchers_max)"
-            return Rejected(reason_code=SERVER_BUSY, reason=reason, cause=asked.cause)
         origin = self._connections[connection]
         if (page := connection.page) is not None:
             origin = self._connections[connection] = msgspec.structs.replace(origin, page=page)
@@ -403,9 +404,18 @@ class Listener:
             return ()
         return self._redirects.came(accepted, self._connections[connection].scheme)
 
-    def watch(self, connection: Connection, accepted: Accepted) -> tuple[tuple[str, str], ...]:
-        """A connection is in that only watches a broker: what to tell it. It is registered under no client id."""
-        return self._losses.came(connection, accepted.watches)
+    def watch(self, connection: Connection, accepted: Accepted) -> tuple[tuple[str, str], ...] | str:
+        """A connection may come in that only watches a broker: what to tell it, or (words) why there is no place.
+
+        It is registered under no client id.
+        """
+        bound = f"this broker tells no more than {self._watchers_max} watchers (limits.watchers_max)"
+        origin = self._connections.get(connection, UNKNOWN)
+        let_in, gone = self._places.comes(connection, source_of(origin.address), connection.user)
+        if gone is not None:
+            error = ProtocolViolation(f"{bound}, and others have fewer", SERVER_BUSY)
+            gone.post(WireFailed(error=error, cause=accepted.cause))
+        return self._losses.came(connection, accepted.watches) if let_in else bound
 
     def tell_visitors(self) -> None:
         """Other brokers than before could take our clients."""
@@ -459,6 +469,7 @@ class Listener:
         self.unread.ended(connection)
         self._authenticator.forget(connection)
         self._losses.watchers.went(connection)
+        self._places.went(connection)
         if self._clients.get(connection.client_id) is connection:
             del self._clients[connection.client_id]
             if now_us() - connection.came_us < BRIEF_US:

@@ -36,7 +36,7 @@ so, has ended, or was seen elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import ClassVar, Final
 
 import msgspec
@@ -75,7 +75,7 @@ from tocsin.core.machine import (
     TimerFired,
 )
 from tocsin.model.catalogue import Channel
-from tocsin.wire.topics import FilterInvalid
+from tocsin.wire.topics import CHANNEL_PREFIX, FilterInvalid
 
 SCAN_AGAIN_US: Final = 10_000_000  # before a scan that failed is made once more
 SCAN_EVERY_US: Final = 3_600_000_000
@@ -119,13 +119,16 @@ class ChannelHoldings(TableMachine):
 
     # ── what is asked from here ─────────────────────────────────────────────────────────────────────────────
 
-    def check(self, name: str) -> Bound:
+    def check(self, name: str, may_subscribe: Callable[[str], bool] = lambda pattern: True) -> Bound:
         """The backend subscription that a subscription means. Raises ``FilterInvalid``: ``UnknownChannel``, or why it
         does not fit.
+
+        ``may_subscribe`` says what the client may have at all. A channel that it may have with no values whatever does
+        not exist for it: neither that there is one nor its signature is anybody's business.
         """
         request = read_request(name)
         channel = self.channels.get(request.channel.lower())
-        if channel is None:
+        if channel is None or not may_subscribe(f"{CHANNEL_PREFIX}{channel.name}/#"):
             raise UnknownChannel(name, request.channel)
         return bind(request, channel)
 

@@ -95,7 +95,9 @@ class Users:
         local = not address or is_loopback(address)
         ticket, turned, gone = self._logins.ask(source_of(address), name, now_us(), local=local)
         for each in gone:
-            self._turns.pop(each).set_exception(UsersBusy(Turned("crowded", 1)))
+            lost = self._turns.pop(each)
+            if not lost.done():  # else its client has left in this moment
+                lost.set_exception(UsersBusy(Turned("crowded", 1)))
         if ticket is None:
             assert turned is not None, "it is one or the other"
             raise UsersBusy(turned)
@@ -106,7 +108,7 @@ class Users:
         except asyncio.CancelledError:
             self._logins.forget(ticket)
             self._turns.pop(ticket, None)
-            if turn.done() and not turn.cancelled():
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self._over(ticket, good=None)  # it was called in the same moment
             raise
         if self.recall(name, password):
@@ -139,8 +141,12 @@ class Users:
     def _call_next(self) -> None:
         """Give free threads to those whose turn it is."""
         while self._free and (ticket := self._logins.next(now_us())) is not None:
+            turn = self._turns.pop(ticket)
+            if turn.done():  # its client has left in this moment: no thread is lost with it
+                self._logins.done(ticket, None, now_us())
+                continue
             self._free -= 1
-            self._turns.pop(ticket).set_result(None)
+            turn.set_result(None)
 
     def _over(self, ticket: LoginTurn, *, good: bool | None) -> None:
         self._logins.done(ticket, good, now_us())

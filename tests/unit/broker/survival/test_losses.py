@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -18,11 +19,12 @@ from mqtt5 import (
     TopicFilter,
 )
 
-from tests.unit.broker.harness import Door, until
+from tests.unit.broker.harness import Door, Peer, until
 from tocsin.config import Limits
 from tocsin.core.links.watch import greeting
 from tocsin.core.survival.watchers import BACK_TOPIC, LOST_TOPIC
 from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
+from tocsin.wire.connect import V5
 
 STAND_IN = BrokerInfo("south", "s", Role.EDGE, "127.0.0.1", 2, entrances=(Entrance(Scheme.MQTT, "s:1"),))
 HELLO = greeting("c", "north-9", None, None)
@@ -66,6 +68,19 @@ async def test_a_broker_takes_no_more_watchers_than_its_limit() -> None:
         await door.peer(connect=HELLO)
         more = await door.peer(connect=HELLO, accepted=False)
         assert int((await more.receive(ConnAckPacket)).reason_code) == 0x89
+
+
+async def test_an_address_that_has_all_places_loses_one_to_another() -> None:
+    async with Door(Limits(watchers_max=3)) as door:
+        greedy = [await door.peer(connect=HELLO) for _ in range(3)]
+        reader, writer = await asyncio.open_connection("127.0.0.1", door.port, local_addr=("127.0.0.2", 0))
+        other = Peer(reader, writer, V5)
+        door.look_after(other)
+        other.send(HELLO)
+        assert int((await other.receive(ConnAckPacket)).reason_code) == 0
+        assert int((await greedy[0].receive(DisconnectPacket)).reason_code) == 0x89
+        assert await greedy[0].closed()
+        await until(lambda: door.parts.statistics()["watchers"] == 3)
 
 
 @pytest.mark.parametrize(

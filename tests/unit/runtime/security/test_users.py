@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tocsin.core.access.logins import Logins
+from tocsin.core.access.logins import Logins, LoginTurn
 from tocsin.errors import OperatorError
 from tocsin.runtime.security import users as module
 from tocsin.runtime.security.users import Users, UsersBusy, read_users, remove_user, set_password
@@ -270,3 +270,80 @@ async def test_whoever_gives_up_pays_for_the_check_that_runs(
         await asyncio.sleep(0.005)
     with pytest.raises(UsersBusy):
         await users.verify("bob", b"wrong", "192.0.2.1")
+
+
+async def test_a_client_that_leaves_in_its_turn_takes_no_thread(
+    users: Users, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+    monkeypatch.setattr(
+        module, "_matches", lambda hashed, password: bool(go_on.wait(10)) and password == b"right"
+    )
+    running = [
+        asyncio.create_task(users.verify("alice", b"wrong", f"192.0.2.{number}"))
+        for number in range(users._free)
+    ]
+    await asyncio.sleep(0)
+    waiting = [asyncio.create_task(users.verify("alice", b"wrong", f"192.0.3.{n}")) for n in range(8)]
+    await asyncio.sleep(0)
+    asked = users._logins.next
+
+    def leave(now: int) -> LoginTurn | None:
+        """All who wait go, and none of their tasks has noticed yet."""
+        for each in waiting:
+            each.cancel()
+        return asked(now)
+
+    monkeypatch.setattr(users._logins, "next", leave)
+    go_on.set()
+    await asyncio.gather(*running, *waiting, return_exceptions=True)
+    monkeypatch.undo()
+    monkeypatch.setattr(module, "_matches", lambda hashed, password: password == b"right")
+    async with asyncio.timeout(5):
+        assert await users.verify("alice", b"right", "192.0.2.9")
+    assert users._free == users._pool._max_workers
+
+
+async def test_a_client_that_leaves_as_another_takes_its_place_harms_nobody(
+    users: Users, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+    monkeypatch.setattr(module, "_matches", lambda hashed, password: bool(go_on.wait(10)))
+    monkeypatch.setattr(users, "_logins", Logins(30, waiting_max=2))
+    running = [
+        asyncio.create_task(users.verify("alice", b"x", f"192.0.2.{number}")) for number in range(users._free)
+    ]
+    await asyncio.sleep(0)
+    waiting = [asyncio.create_task(users.verify(f"n{n}", b"x", "192.0.3.1")) for n in range(2)]
+    await asyncio.sleep(0)
+    other = asyncio.create_task(users.verify("alice", b"y", "192.0.4.1"))  # its first step is before theirs
+    for each in waiting:
+        each.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    async with asyncio.timeout(5):
+        assert await other
+        await asyncio.gather(*running, *waiting, return_exceptions=True)
+    assert users._free == users._pool._max_workers
+
+
+async def test_a_client_that_lost_its_place_gives_no_thread_back(
+    users: Users, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+    monkeypatch.setattr(module, "_matches", lambda hashed, password: bool(go_on.wait(10)))
+    monkeypatch.setattr(users, "_logins", Logins(30, waiting_max=2))
+    running = [
+        asyncio.create_task(users.verify("alice", b"x", f"192.0.2.{number}")) for number in range(users._free)
+    ]
+    await asyncio.sleep(0)
+    waiting = [asyncio.create_task(users.verify(f"n{n}", b"x", "192.0.3.1")) for n in range(2)]
+    await asyncio.sleep(0)
+    other = asyncio.create_task(users.verify("alice", b"y", "192.0.4.1"))
+    asyncio.get_running_loop().call_soon(waiting[1].cancel)  # after that has taken its place
+    await asyncio.sleep(0)
+    go_on.set()
+    async with asyncio.timeout(5):
+        assert await other
+        await asyncio.gather(*running, *waiting, return_exceptions=True)
+    assert users._free == users._pool._max_workers

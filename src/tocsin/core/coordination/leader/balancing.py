@@ -26,6 +26,7 @@ from typing import Final
 import msgspec
 
 from tocsin.core.survival.refuges import RefugePlan
+from tocsin.errors import FormatNewer, Malformed
 from tocsin.model.network import BrokerInfo, Role
 from tocsin.model.versions import Packed
 from tocsin.ports import Change
@@ -60,12 +61,22 @@ class DrainOrders:
         elif change.key.startswith(KEY):
             broker = change.key.removeprefix(KEY)
             known = set(self.brokers) if self._told is None else self._told
-            if change.kind == "put":
-                known.add(broker)
-            else:
+            if change.kind != "put":
                 known.discard(broker)
+            elif _is_order(change.value):
+                known.add(broker)
             if self._told is None:
                 self.brokers = frozenset(known)
+
+
+def _is_order(value: bytes) -> bool:
+    """Whether a cell is an order. A server can be made to put its answers there, in JSON, by whoever has stolen the key
+    of a role that may not (decision 044)."""
+    try:
+        ORDER.read(value)
+    except (FormatNewer, Malformed):
+        return False
+    return True
 
 
 class BalanceRules(msgspec.Struct, frozen=True):

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from tocsin.core.coordination.leader.balancing import KEY, Balance, BalanceRules, DrainOrders, Emptying
+from tocsin.core.coordination.leader.balancing import (
+    KEY,
+    ORDER,
+    Balance,
+    BalanceRules,
+    DrainOrders,
+    Emptying,
+    Order,
+)
 from tocsin.core.survival.refuges import RefugePlan
 from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
 from tocsin.ports import Change
@@ -36,7 +44,7 @@ class Desk:
         self.balance.look(known, self.loads)
 
     def drain(self, name: str) -> None:
-        self.orders.watched(Change("put", f"{KEY}{name}"))
+        self.orders.watched(Change("put", f"{KEY}{name}", ORDER.write(Order(1))))
         self.look()
 
     def moves(self, info: BrokerInfo, now_us: int) -> Moves | None:
@@ -80,10 +88,10 @@ def test_an_undone_drain_ends() -> None:
 
 def test_orders_stand_while_the_table_is_told_anew() -> None:
     orders = DrainOrders()
-    orders.watched(Change("put", f"{KEY}a"))
+    orders.watched(Change("put", f"{KEY}a", ORDER.write(Order(1))))
     orders.watched(Change("reset"))
     assert orders.brokers == {"a"}
-    orders.watched(Change("put", f"{KEY}b"))
+    orders.watched(Change("put", f"{KEY}b", ORDER.write(Order(1))))
     orders.watched(Change("ready"))
     assert orders.brokers == {"b"}
 
@@ -114,3 +122,17 @@ def test_how_far_a_drain_is_follows_from_beats() -> None:
     desk.balance.heard("a", 7)
     assert desk.balance.emptying(("a", "b")) == (Emptying("a", 7, True),)
     assert desk.balance.emptying(("b",)) == (Emptying("a", 0, False),)
+
+
+def test_what_is_no_order_empties_nobody_and_undoes_nothing() -> None:
+    orders = DrainOrders()
+    for kind, key, value in (
+        ("reset", "", b""),
+        ("put", f"{KEY}a", b'{"stream":"tocsin-messages","seq":1}'),
+        ("put", f"{KEY}b", ORDER.write(Order(1))),
+        ("ready", "", b""),
+        ("put", f"{KEY}c", b""),
+        ("put", f"{KEY}b", b"{}"),
+    ):
+        orders.watched(Change(kind, key, value))  # type: ignore[arg-type]
+    assert orders.brokers == {"b"}
