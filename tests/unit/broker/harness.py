@@ -7,6 +7,7 @@ import asyncio
 import atexit
 import functools
 import shutil
+import socket
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,7 @@ from tocsin.broker.door.listener import Listener, listening_socket
 from tocsin.broker.door.redirects import Redirects
 from tocsin.broker.forwarding.exchange import Counts, Exchange
 from tocsin.broker.forwarding.fanout import Outbox
-from tocsin.broker.links.door import IncomingConnection, LinkDoor
+from tocsin.broker.links.door import LinkDoor
 from tocsin.broker.links.link import Link, LinkSecurity
 from tocsin.broker.links.pool import LinkPool
 from tocsin.broker.parts import Parts, Ports, Stored
@@ -47,7 +48,7 @@ from tocsin.errors import WireError
 from tocsin.model.network import BrokerInfo, Role, Scheme, broker_address
 from tocsin.runtime.machines.driver import Driver
 from tocsin.runtime.security.authority import Authority
-from tocsin.runtime.security.credentials import Identity, PeerTls
+from tocsin.runtime.security.credentials import PeerTls
 from tocsin.runtime.security.files import Guard
 from tocsin.store.memory import MemoryServer, MemoryStore
 from tocsin.wire.codec import Decoder, encode
@@ -108,6 +109,19 @@ def exchange_of(outbox: Outbox, make_link: Callable[[BrokerInfo], Link]) -> Exch
     )
 
 
+class NotingSocket(socket.socket):
+    """A listening socket that knows the connections it has accepted."""
+
+    def __init__(self, fileno: int) -> None:
+        super().__init__(fileno=fileno)
+        self.accepted: list[socket.socket] = []
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        accepted, peer = super().accept()
+        self.accepted.append(accepted)
+        return accepted, peer
+
+
 class Door:
     """A listener and its exchange. ``takes_part``: the participant runs."""
 
@@ -146,7 +160,6 @@ class Door:
         self.port = port
         self.link_port = link_port
         self._peers: list[Peer] = []
-        self._links: list[asyncio.BaseTransport] = []  # that came to it
 
     def _post(self, event: Event) -> None:
         if isinstance(event, InterestsChanged):
@@ -188,8 +201,9 @@ class Door:
     async def __aenter__(self) -> Self:
         listening = listening_socket("127.0.0.1", self.port, "north-1")
         self.port = listening.getsockname()[1]
-        links = listening_socket("127.0.0.1", self.link_port, "north-1")
-        self.link_port = links.getsockname()[1]
+        self._links = NotingSocket(fileno=listening_socket("127.0.0.1", self.link_port, "north-1").detach())
+        self._links.setblocking(False)
+        self.link_port = self._links.getsockname()[1]
         self._info = msgspec.structs.replace(self._info, port=self.link_port)
         self.participant = Participant(self._info, PLACES, HEARTBEAT_US)
         self.driver = Driver(
@@ -205,14 +219,7 @@ class Door:
         await self.parts.open()
         self._running = asyncio.create_task(self.parts.run())
         await self.listener.open(listening)
-        admit = self.link_door.admit
-
-        def noting(connection: IncomingConnection, transport: asyncio.BaseTransport) -> Identity | None:
-            self._links.append(transport)
-            return admit(connection, transport)
-
-        self.link_door.admit = noting  # type: ignore[method-assign]
-        self.link_door.open(links)
+        self.link_door.open(self._links)
         self._taking_part = asyncio.create_task(self.driver.run()) if self._takes_part else None
         if self._takes_part:
             await until(lambda: self.participant.state == "member")
@@ -237,10 +244,10 @@ class Door:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for transport in self._links:  # TLS waits for a peer's goodbye, and the peer may be gone
-            cast(asyncio.Transport, transport).abort()
         for _ in range(3):  # for the loop to end what was aborted and closed
             await asyncio.sleep(0)
+        for link in self._links.accepted:  # TLS waits for a peer's goodbye, and the peer may be gone
+            link.close()
 
     def _ports(self) -> Ports:
         budget = self._budget or Budget(bounds_of(self.settings.budgets))
