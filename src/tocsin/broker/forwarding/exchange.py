@@ -324,7 +324,11 @@ class Exchange:
             size = len(frame)
             self._add_each((target.outlet,), frame, excluded)
         if size:
-            fanout.tally.add(size)
+            tally = fanout.tally
+            if tally.bytes:
+                tally.bytes += size  # what ``add`` does, without the call
+            else:
+                tally.add(size)
         if peers:
             frame = frame_v5 or forward_frame(packet, V5)
             self._add_each([self.links[peer] for peer in peers], frame, None)
