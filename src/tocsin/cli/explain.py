@@ -270,7 +270,7 @@ def print_explanation(out: Console, explanation: Explanation, leader: Status | N
     age = datetime.timedelta(seconds=int(max(now_s - explanation.at_s, 0)))
     head = f"{explanation.broker} holds {explanation.held:,} subscriptions"
     if explanation.load_bytes_per_s is not None:
-        head += f" of {_rate(explanation.load_bytes_per_s)}"
+        head += f", {_rate(explanation.load_bytes_per_s)} in all"
     head += f"; planned {age} ago"
     head += f" by {explanation.strategy}"
     out.print(printable(head if leader else f"{head}, and nobody leads just now"))

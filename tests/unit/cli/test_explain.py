@@ -100,7 +100,7 @@ def test_loads_are_shown_as_data_and_so_is_whether_capacity_decided() -> None:
         without_room={"local": "north-2"},
     )
     text = printed(rated)
-    assert "north-1 holds 5,000 subscriptions of 56 kB/s; planned" in text
+    assert "north-1 holds 5,000 subscriptions, 56 kB/s in all; planned" in text
     assert line(text, "* north-3")[-2:] == ["1.23 MB/s", "4 GB/s"]
     assert line(text, "north-2")[-3:-1] == ["999 B/s", "12.3 kB/s"]
     assert "capacity decided: north-2 would add fewer subscriptions, and has no room" in text

@@ -22,7 +22,7 @@ import msgspec
 
 from tocsin.core.assignment.demand import FIGURE_MAX
 
-Holdings = Mapping[str, Mapping[Hashable, int]]
+Holdings = Mapping[str, Mapping[Any, int]]
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -44,9 +44,10 @@ def rates(holdings: Holdings, measured: Mapping[str, Measured]) -> dict[Hashable
             kind[k] = total + clients * _sane(said.rest if rate is None else rate), count + clients
     found = {k: total / count for k, (total, count) in (others | named).items() if count}
     mean = mean_rate(holdings, found, measured)
-    for broker in holdings.keys() - measured.keys():
-        for k in holdings[broker]:
-            found.setdefault(k, mean)
+    for broker, held in holdings.items():
+        if broker not in measured:
+            for k in held:
+                found.setdefault(k, mean)
     return found if measured else {}
 
 

@@ -28,7 +28,9 @@ import msgspec
 from tocsin.core.forwarding.tallies import Count
 
 OVER_US: Final = 300_000_000  # τ: five plans of backups, so that no single burst moves a backup
-AGE_LEAST_US: Final = 30_000_000
+AGE_LEAST_US: Final = (
+    60_000_000  # a message that comes once an hour counts five times too much at first, not ten
+)
 NAMED_MAX: Final = 4_096  # about 1 MB
 _MOVE: Final = 30.0  # how many τ after t₀ it moves: exp(30) is far from what a float cannot hold
 _NOTHING: Final = 1.0  # byte, of the average: no rate is left
