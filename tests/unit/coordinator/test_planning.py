@@ -341,7 +341,7 @@ def test_a_shortfall_of_data_says_its_unit() -> None:
     assert any("can carry less than 100,000 bytes/s" in each for each in told.shortfalls)
 
 
-def test_a_broker_of_the_last_release_is_planned_by_the_rates_of_others() -> None:
+def test_a_broker_that_measures_nothing_has_the_rates_of_others() -> None:
     told = rated()
     held, _ = told["n-3"]
     told["n-3"] = held, Summary(1, 1, {}, 22.0, 1.0)

@@ -39,7 +39,7 @@ async def summary_of(door: Door, meter: RateMeter) -> Summary:
     return decode_summary(await answering.answer(BusMessage("x", encode(Ask()))))
 
 
-async def test_the_rate_of_a_busy_subscription_is_measured_within_a_factor_of_two(
+async def test_a_busy_subscription_is_measured_within_a_factor_of_two(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """At QoS 0 and 1, through wildcards, to several clients, and in a group."""
