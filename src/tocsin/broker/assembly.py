@@ -243,6 +243,7 @@ class Broker:
             scoring.bandwidth_need,
             scoring.configuration,
             scoring.changed(standby=True),
+            settings.recovery.capacity_bytes_per_s,
         )
         delays = self.parts.exchange.peers.delays.all
         summaries = Summaries(
@@ -252,6 +253,7 @@ class Broker:
             self.parts.probes,
             delays,
             drains=lambda: self.parts.removal.drains,
+            rates=self.parts.rates.look,
         )
         serving = self._store.bus.serve(subject(settings.network, self._own.id), summaries.answer)
         async with serving:

@@ -61,6 +61,7 @@ from tocsin.broker.survival.losses import Losses
 from tocsin.broker.survival.moving_out import Removal
 from tocsin.broker.survival.orphans import Orphans
 from tocsin.broker.survival.provisional import Provisional
+from tocsin.broker.survival.rates import RateMeter
 from tocsin.broker.survival.replication import Replicating
 from tocsin.broker.survival.takeover import Takeovers
 from tocsin.broker.survival.witnesses import Witnesses
@@ -310,6 +311,7 @@ class Parts:
             queries_changed=self._queries_changed,
             filters_max=limits.filters_max,
         )
+        self.rates = RateMeter(self.exchange.tallies, self.groups.counts, self.channels.counts)
 
     def _make_survival(self) -> None:
         ports, stored, member = self._ports, self._stored, self._ports.member
@@ -472,6 +474,7 @@ class Parts:
                 self.groups.run(),
                 self.channels.backend.run(),
                 self.channels.results.follow(self.channels.dispatch),
+                self.rates.run(),
                 self.replication.run(self.gossip.detour),
                 self.orphans.run(self._session_over),
                 self._ending.wait(),

@@ -22,7 +22,7 @@ from tocsin.cli import doors, standbys
 from tocsin.cli.layout import console, lay_out, printable
 from tocsin.cli.sources import ConfigOption, SetOption, StateOption, network_settings
 from tocsin.config import Settings
-from tocsin.coordinator.planning import EXPLANATION, PREFIX, Explanation, Shown
+from tocsin.coordinator.planning import BYTES, EXPLANATION, PREFIX, Explanation, Shown
 from tocsin.coordinator.status import Status, read_all
 from tocsin.core.coordination.names import StoreNames
 from tocsin.errors import OperatorError
@@ -223,10 +223,13 @@ def as_json(explanation: Explanation, leader: Status | None, now_s: float) -> di
         "age_s": round(max(now_s - explanation.at_s, 0.0), 3),
         "leader": None if leader is None else leader.id,
         "subscriptions": explanation.held,
+        "load_bytes_per_s": explanation.load_bytes_per_s,
+        "unit": explanation.unit,
         "strategy": explanation.strategy,
         **{
             kind: {
                 "chosen": _chosen(getattr(explanation, kind)),
+                "without_room": explanation.without_room.get(kind),
                 "candidates": [_object(each) for each in getattr(explanation, kind)],
             }
             for kind in KINDS
@@ -242,6 +245,8 @@ def _object(shown: Shown) -> dict[str, Any]:
         "chosen": shown.chosen,
         "terms": _terms(shown.terms),
         "adds": shown.added,
+        "load": shown.load,
+        "capacity": shown.capacity,
         "obstacle": shown.obstacle,
         "unanswered": shown.unanswered,
         "machine": _terms(shown.machine),
@@ -263,17 +268,21 @@ def _chosen(candidates: tuple[Shown, ...]) -> str | None:
 
 def print_explanation(out: Console, explanation: Explanation, leader: Status | None, now_s: float) -> None:
     age = datetime.timedelta(seconds=int(max(now_s - explanation.at_s, 0)))
-    head = f"{explanation.broker} holds {explanation.held:,} subscriptions; planned {age} ago"
+    head = f"{explanation.broker} holds {explanation.held:,} subscriptions"
+    if explanation.load_bytes_per_s is not None:
+        head += f", {_rate(explanation.load_bytes_per_s)} in all"
+    head += f"; planned {age} ago"
     head += f" by {explanation.strategy}"
     out.print(printable(head if leader else f"{head}, and nobody leads just now"))
     for kind in KINDS:
-        _print_kind(out, kind, getattr(explanation, kind))
+        _print_kind(out, kind, explanation)
     _print_machines(out, explanation)
     for problem in explanation.shortfalls:
         out.print(Text("missing: ", style="bold red").append_text(printable(problem)))
 
 
-def _print_kind(out: Console, kind: Kind, candidates: tuple[Shown, ...]) -> None:
+def _print_kind(out: Console, kind: Kind, explanation: Explanation) -> None:
+    candidates: tuple[Shown, ...] = getattr(explanation, kind)
     chosen = _chosen(candidates)
     out.print()
     out.print(Text(f"{kind} backup: ", style="bold").append_text(printable(chosen or "nobody")))
@@ -281,11 +290,13 @@ def _print_kind(out: Console, kind: Kind, candidates: tuple[Shown, ...]) -> None
         return
     terms = candidates[0].terms
     obstacles = any(each.obstacle for each in candidates)
+    data = explanation.unit == BYTES
     headings = [
         "candidate",
         "score",
         *(f"{name}\n× {weight:.2f}" for name, (_, weight) in terms.items()),
         "adds",
+        *(("load", "capacity") if data else ()),
     ]
     rows = [
         [
@@ -293,15 +304,28 @@ def _print_kind(out: Console, kind: Kind, candidates: tuple[Shown, ...]) -> None
             f"{each.score:.3f}",
             *(_value(each, name) for name in terms),
             f"{each.added:,}",
+            *((_rate(each.load), _rate(each.capacity)) if data else ()),
             *([each.obstacle or ""] if obstacles else ()),
         ]
         for each in candidates
     ]
     right = [False, *(True for _ in headings[1:]), False]
     _print_table(out, headings + ["obstacle"] * obstacles, rows, right)
+    barred = explanation.without_room.get(kind)
+    if barred is not None:
+        out.print(printable(f"capacity decided: {barred} would add fewer subscriptions, and has no room"))
     if not candidates[0].chosen and chosen:
         reason = "a plan is made for all brokers at once, and moves a backup only where that saves enough"
         out.print(printable(f"{candidates[0].name} scores more than {chosen}: {reason}"))
+
+
+def _rate(bytes_per_s: float) -> str:
+    """A load as data a second."""
+    for unit in ("B/s", "kB/s", "MB/s"):
+        if bytes_per_s < 999.5:
+            return f"{bytes_per_s:.3g} {unit}"
+        bytes_per_s /= 1_000
+    return f"{bytes_per_s:,.4g} GB/s"
 
 
 def _value(shown: Shown, name: str) -> str:

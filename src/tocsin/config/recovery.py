@@ -64,6 +64,15 @@ class Recovery(Section, frozen=True, kw_only=True):
             "included. 0: twice the mean of all beside its own and the largest other, so that backups are spread.",
         ),
     ] = 0
+    capacity_bytes_per_s: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1_000_000_000_000,
+            description="The same bound as data: bytes a second that a broker can send to clients, those of the "
+            "brokers that it backs included, by measured rates. Set this or `capacity`, not both. 0: pairs count.",
+        ),
+    ] = 0
     strategy: Annotated[
         Strategy,
         Meta(

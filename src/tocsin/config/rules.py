@@ -28,6 +28,7 @@ def check(settings: Settings, origins: Mapping[str, str]) -> None:
         _check_tls,
         _check_access,
         _check_membership,
+        _check_recovery,
         _check_scoring,
         _check_feeds,
         _check_door,
@@ -290,6 +291,15 @@ def _check_most(settings: Settings, origins: Mapping[str, str], least: int, what
             f"is less than {what}",
             f"Choose at least {least}, or less for the other",
         )
+
+
+def _check_recovery(settings: Settings, origins: Mapping[str, str]) -> None:
+    recovery = settings.recovery
+    if recovery.capacity and recovery.capacity_bytes_per_s:
+        key = "recovery.capacity_bytes_per_s"
+        problem = f"recovery.capacity is set too ({recovery.capacity}), and a broker has one capacity"
+        remedy = "Set one of them to 0: capacity counts pairs, capacity_bytes_per_s counts data"
+        raise SettingError(key, recovery.capacity_bytes_per_s, origins[key], problem, remedy)
 
 
 def _check_scoring(settings: Settings, origins: Mapping[str, str]) -> None:

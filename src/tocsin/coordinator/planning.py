@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -27,7 +28,7 @@ from tocsin.wire.summaries import Ask, Summary, decode_summary, encode, subject
 
 if TYPE_CHECKING:
     from tocsin.core.assignment.demand import Demand
-    from tocsin.core.assignment.outcome import Plan
+    from tocsin.core.assignment.outcome import Plan, Role
     from tocsin.core.assignment.planning import Strategy
     from tocsin.core.assignment.ranking import Facts, Weights
 
@@ -43,7 +44,11 @@ HOPS: Final = {
     "local": 0.0,
     "remote": 1.0,
 }  # between clusters: how far a backup is of which nobody has measured it
+ROLES: Final[tuple[Role, ...]] = ("local", "remote")
 PREFIX: Final = "explain.backup."
+PAIRS: Final = "pairs"  # of client and subscription: the load of a broker, or …
+BYTES: Final = "bytes/s"  # … the data that these bring
+LEAST_ROOM: Final = 1e-9  # a capacity of less would be no bound
 
 Post = Callable[[Event], None]
 
@@ -63,6 +68,8 @@ class Shown(msgspec.Struct, frozen=True):
     ] = {}  # what the score of its resources is made of: value and weight
     problems: tuple[str, ...] = ()  # descriptions of the unknown parts
     delay_us: int | None = None  # of a round trip, as it was measured; None: nobody has
+    load: float = 0.0  # what it would carry (P[j] of eq. 7), in the unit of the explanation
+    capacity: float = 0.0  # what that has to stay below
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -75,6 +82,10 @@ class Explanation(msgspec.Struct, frozen=True):
     remote: tuple[Shown, ...]
     shortfalls: tuple[str, ...] = ()
     strategy: str = "search"
+    load_bytes_per_s: float | None = None  # of its own clients, by measured rates; None: nobody has measured
+    unit: str = PAIRS  # of loads and capacities
+    # By role, the candidate that would add fewer subscriptions than the choice and has no room: capacity decided.
+    without_room: dict[str, str] = {}
 
 
 EXPLANATION: Final = Document("why a broker has its backups", msgspec.json.Decoder(Explanation))
@@ -150,6 +161,7 @@ class Planner:
 
     async def _ask(self, broker: str, slots: asyncio.Semaphore) -> None:
         held: dict[int, int] = {}
+        rates: dict[int, float] | None = None
         async with slots:
             ask, pages = Ask(), 1
             try:
@@ -161,11 +173,13 @@ class Planner:
                     )
                     pages = answer.pages
                     held.update(answer.held)
+                    if answer.rates is not None:
+                        rates = {**(rates or {}), **answer.rates}
                     ask = Ask(ask.page + 1, answer.summary)
             except TocsinError as error:
                 self._log.info("a broker does not say what it holds", broker=broker, problem=str(error))
                 return
-        self._known[broker] = held, answer
+        self._known[broker] = held, msgspec.structs.replace(answer, rates=rates)
 
 
 class Decision(NamedTuple):
@@ -178,6 +192,10 @@ class Decision(NamedTuple):
     told: dict[str, Summary]
     weights: Weights
     distances: Distances
+    unit: str
+    loads: (
+        dict[str, float] | None
+    )  # of each broker's own clients in bytes a second; None: nobody has measured
 
     def explained(self, broker: str, at_s: float) -> Explanation:
         """Why a broker has its backups. For all brokers that takes longer than the plan itself."""
@@ -195,6 +213,9 @@ def decide(
 
     By ``search`` the previous plan is fitted to the demand. The other strategies plan anew: what is random follows from
     the brokers' names, so that a plan lasts while they are the same.
+
+    Loads are counted in pairs of client and subscription, or, if a broker states its capacity as data, in bytes a
+    second by measured rates (eq. 7).
     """
     from tocsin.core.assignment.demand import Demand, Member, unsaid_capacities
     from tocsin.core.assignment.outcome import Backups as Chosen
@@ -219,17 +240,14 @@ def decide(
     mean = sum(map(len, holdings.values())) / len(brokers) if brokers else 0.0
     weighing = Weights(**weights) if weights else Weights()
     handicap = handicaps(facts, max(mean, HELD_LEAST), weighing)
-    room = unsaid_capacities({each.id: sum(holdings.get(each.id, {}).values()) for each in brokers})
+    told = {name: answer for name, (_, answer) in known.items()}
+    weighed = _weigh([each.id for each in brokers], holdings, told)
+    room = unsaid_capacities(weighed.loads)
     members = tuple(
-        Member(
-            each.id,
-            each.cluster,
-            (known[each.id][1].capacity if each.id in known else 0.0) or room[each.id],
-            handicap[each.id],
-        )
+        Member(each.id, each.cluster, weighed.capacities.get(each.id, room[each.id]), handicap[each.id])
         for each in brokers
     )
-    demand = Demand(members, holdings)
+    demand = Demand(members, holdings, weighed.rates)
     names = {each.id for each in brokers}
     before = {name: Chosen(each.local, each.remote) for name, each in previous.items() if name in names}
     if strategy == "search" and before:
@@ -237,8 +255,49 @@ def decide(
     else:
         made = plan(demand, strategy, _ChanceOfNames(names))
     backups = {name: Backups(each.local, each.remote) for name, each in made.backups.items()}
-    told = {name: answer for name, (_, answer) in known.items()}
-    return Decision(backups, demand, made, facts, told, weighing, distances)
+    return Decision(
+        backups, demand, made, facts, told, weighing, distances, weighed.unit, weighed.loads_bytes_per_s
+    )
+
+
+class _Weighed(NamedTuple):
+    """The loads of brokers and what they can carry, in one unit."""
+
+    unit: str
+    rates: dict[Hashable, float]  # empty: each pair counts 1
+    loads: dict[str, float]
+    capacities: dict[str, float]  # where one is stated
+    loads_bytes_per_s: dict[str, float] | None
+
+
+def _weigh(
+    brokers: Sequence[str], holdings: Mapping[str, Mapping[Hashable, int]], told: Mapping[str, Summary]
+) -> _Weighed:
+    """One broker that states data is enough to count data for all: loads of two kinds have no sum. A capacity in pairs
+    is then that of so many pairs with the mean rate.
+    """
+    from tocsin.core.assignment.rates import Measured, mean_rate, rates
+
+    measured = {
+        name: Measured(answer.rates, answer.rest) for name, answer in told.items() if answer.rates is not None
+    }
+    found = rates(holdings, measured)
+    pairs = {each: float(sum(holdings.get(each, {}).values())) for each in brokers}
+    in_bytes: dict[str, float] | None = None
+    if measured:
+        in_bytes = {
+            each: math.fsum(found[k] * count for k, count in holdings.get(each, {}).items())
+            for each in brokers
+        }
+    stated = {name: answer.capacity for name, answer in told.items() if answer.capacity}
+    as_data = {
+        name: answer.capacity_bytes_per_s for name, answer in told.items() if answer.capacity_bytes_per_s
+    }
+    if not as_data or in_bytes is None:
+        return _Weighed(PAIRS, {}, pairs, stated, in_bytes)
+    mean = mean_rate(holdings, found, measured)
+    capacities = {name: max(capacity * mean, LEAST_ROOM) for name, capacity in stated.items()} | as_data
+    return _Weighed(BYTES, found, in_bytes, capacities, in_bytes)
 
 
 class _ChanceOfNames:
@@ -255,11 +314,17 @@ class _ChanceOfNames:
 
 
 def _explained(decision: Decision, broker: str, at_s: float) -> Explanation:
-    from tocsin.core.assignment.ranking import explain
+    from tocsin.core.assignment.ranking import explain, without_room
 
     demand, made, facts, told = decision.demand, decision.made, decision.facts, decision.told
     delays = {name: measured_us(decision.distances, broker, name) for name in facts}
     silent = Summary(0, 0, {}, problems=("the broker does not answer",))
+    unit = BYTES if decision.unit == BYTES else ""
+    capacity = {each.name: each.capacity for each in demand.members}
+    candidates = {
+        role: explain(demand, made, broker, role, _at(facts, delays, HOPS[role]), decision.weights, unit)
+        for role in ROLES
+    }
     local, remote = (
         tuple(
             Shown(
@@ -273,21 +338,31 @@ def _explained(decision: Decision, broker: str, at_s: float) -> Explanation:
                 told.get(each.name, silent).terms,
                 told.get(each.name, silent).problems,
                 delays[each.name],
+                each.carried,
+                capacity[each.name],
             )
-            for each in explain(demand, made, broker, role, _at(facts, delays, HOPS[role]), decision.weights)[
-                :SHOWN_MAX
-            ]
+            for each in candidates[role][:SHOWN_MAX]
         )
-        for role in ("local", "remote")
+        for role in ROLES
     )
-    said = {name for name, answer in told.items() if answer.capacity}
+    said = {name for name, answer in told.items() if answer.capacity or answer.capacity_bytes_per_s}
     shortfalls = tuple(
-        str(each)
+        each.text(unit)
         for each in made.shortfalls
         if each.broker == broker and (each.kind == "nobody" or each.backup in said)
     )
-    held = len(demand.holdings.get(broker, {}))
-    return Explanation(broker, at_s, held, local, remote, shortfalls, made.strategy)
+    return Explanation(
+        broker,
+        at_s,
+        len(demand.holdings.get(broker, {})),
+        local,
+        remote,
+        shortfalls,
+        made.strategy,
+        None if decision.loads is None else decision.loads[broker],
+        decision.unit,
+        {role: name for role in ROLES if (name := without_room(candidates[role])) is not None},
+    )
 
 
 def _at(facts: Mapping[str, Facts], delays: Mapping[str, int | None], hops: float) -> dict[str, Facts]:

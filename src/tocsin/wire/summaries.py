@@ -5,6 +5,9 @@ had to do with a broker whose place it may take.
 
 Subscriptions are named by hashes: a plan only compares them. Two that share one by chance count as one, which makes a
 plan worse by one subscription.
+
+Rates are what a broker measures (``core.forwarding.rates``): those of its busiest subscriptions by name, and a mean of
+the others. A broker of an earlier release says none.
 """
 
 from __future__ import annotations
@@ -49,6 +52,10 @@ class Summary(msgspec.Struct, frozen=True, array_like=True):
     changed: dict[
         str, tuple[float, float]
     ] = {}  # … and the settings that it changed: as `static` has them, and as they are
+    # Bytes a second that each client of a subscription of this page is sent. None: the broker does not measure …
+    rates: dict[int, float] | None = None
+    rest: float = 0.0  # … and each client of any other, in the mean of all pages
+    capacity_bytes_per_s: float = 0.0  # the same bound as ``capacity``, as data; 0: none is stated as such
 
 
 ASK: Final = Packed("a question for a summary", msgspec.msgpack.Decoder(Ask), spoken=True)

@@ -88,6 +88,30 @@ def test_every_candidate_has_its_terms_score_cost_and_obstacle() -> None:
     assert line(text, "* south-1")[5] == "unknown"
 
 
+def test_loads_are_shown_as_data_and_so_is_whether_capacity_decided() -> None:
+    rated = msgspec.structs.replace(
+        EXPLANATION,
+        local=(
+            shown("north-3", 0.61, chosen=True, load=1_234_567.0, capacity=4e9),
+            shown("north-2", 0.66, load=999.0, capacity=12_300.0, obstacle="would have to carry more"),
+        ),
+        load_bytes_per_s=56_000.0,
+        unit="bytes/s",
+        without_room={"local": "north-2"},
+    )
+    text = printed(rated)
+    assert "north-1 holds 5,000 subscriptions, 56 kB/s in all; planned" in text
+    assert line(text, "* north-3")[-2:] == ["1.23 MB/s", "4 GB/s"]
+    assert line(text, "north-2")[-3:-1] == ["999 B/s", "12.3 kB/s"]
+    assert "capacity decided: north-2 would add fewer subscriptions, and has no room" in text
+    assert text.count("capacity decided") == 1
+    said = as_json(rated, LEADER, 1_075.0)
+    assert (said["load_bytes_per_s"], said["unit"]) == (56_000.0, "bytes/s")
+    assert (said["local"]["without_room"], said["remote"]["without_room"]) == ("north-2", None)
+    assert said["local"]["candidates"][0]["load"] == 1_234_567.0
+    assert said["local"]["candidates"][0]["capacity"] == 4e9
+
+
 def test_without_an_obstacle_a_table_fits_eighty_columns() -> None:
     lines = printed(msgspec.structs.replace(EXPLANATION, local=()), 80, terminal=True).splitlines()
     assert any("similarity" in each and "resources" in each for each in lines), "no blocks of lines"

@@ -115,6 +115,7 @@ from tocsin.config import SETTINGS, Shares
         ("balance.threshold_percent", [0, 101]),
         ("balance.grace_s", [-1, 86_401]),
         ("recovery.capacity", [-1, 1_000_000_001]),
+        ("recovery.capacity_bytes_per_s", [-1, 1_000_000_000_001]),
         ("recovery.promote_after_ms", [-1, 3_600_001]),
         ("recovery.will_grace_s", [-1, 3_601]),
         ("recovery.similarity_weight", [0, 1_001]),

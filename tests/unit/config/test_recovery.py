@@ -55,6 +55,14 @@ def test_without_settings_there_is_no_bound_and_no_criterion() -> None:
     assert Settings().scoring.criteria == ()
 
 
+def test_a_capacity_is_stated_in_pairs_or_as_data() -> None:
+    data = load(flags={"recovery.capacity_bytes_per_s": 2_000_000}).settings.recovery
+    assert (data.capacity, data.capacity_bytes_per_s) == (0, 2_000_000)
+    both = refusal(recovery__capacity=5, recovery__capacity_bytes_per_s=7)
+    assert both.key == "recovery.capacity_bytes_per_s"
+    assert "recovery.capacity is set too (5)" in str(both) and "Set one of them to 0" in str(both)
+
+
 @pytest.mark.parametrize(
     ("criterion", "key", "problem"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from tocsin.broker.survival.summary import Summaries, Weighing
+from tocsin.core.forwarding.rates import Rates
 from tocsin.model.network import BrokerInfo
 
 Terms = dict[str, tuple[float, float]]
@@ -42,6 +43,10 @@ def summaries_of(
     terms: Terms | None = None,
     weights: Mapping[str, float] | None = None,
     machine: Machine | None = None,
+    capacity_bytes_per_s: float = 0.0,
+    drains: bool = False,
+    rates: Rates | None = None,
 ) -> Summaries:
     here = machine or Machine(score, problems, terms or {})
-    return Summaries(held, Weighing(capacity, weights or {}), here, here)
+    weighing = Weighing(capacity, weights or {}, capacity_bytes_per_s=capacity_bytes_per_s)
+    return Summaries(held, weighing, here, here, drains=lambda: drains, rates=lambda: rates or Rates())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
+from typing import Literal
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from tocsin.coordinator import planning
 from tocsin.coordinator.planning import PREFIX, Explanation, Planner, decide
 from tocsin.core.coordination.leader.backup_planning import PlanMade, WantPlan
 from tocsin.core.coordination.state.backups import Backups
+from tocsin.core.forwarding.rates import Rates
 from tocsin.core.machine import Event
 from tocsin.model.network import BrokerInfo, Role
 from tocsin.ports import BusMessage, TableSpec
@@ -263,3 +265,133 @@ def test_delays_as_they_are_in_a_local_network_move_nothing() -> None:
     before = {"north-1": Backups("north-2", "south-1")}
     told = measured(**{name: {"north-2": 900, "north-3": 300} for name in everybody})
     assert choose(BROKERS, told, before, 0.0)[0]["north-1"] == before["north-1"]
+
+
+# ── data rates ──────────────────────────────────────────────────────────────────────────────────────────────
+
+CLUSTER = tuple(BrokerInfo(f"n-{number}", "n", Role.EDGE, "127.0.0.1", 1) for number in (1, 2, 3, 4))
+MOST = 1_070_000.0  # bytes a second
+
+
+def rated(
+    capacity_bytes_per_s: float = MOST, *, measures: bool = True
+) -> dict[str, tuple[dict[int, int], Summary]]:
+    """Four brokers with eleven subscriptions each. n-2 has all of n-1's, and a hot one beside."""
+    common = [f"s/{number}" for number in range(10)]
+    held = {
+        "n-1": [*common, "own"],
+        "n-2": [*common, "hot"],
+        "n-3": [*common[:5], *(f"cold/{number}" for number in range(6))],
+        "n-4": [f"other/{number}" for number in range(11)],
+    }
+    figures = {name_of("hot"): 1_000_000.0, **{name_of(each): 4_000.0 for each in common}}
+    return {
+        broker: (
+            {name_of(each): 1 for each in names},
+            Summary(
+                1,
+                1,
+                {},
+                resources=1.0,
+                rates={k: figures[k] for k in map(name_of, names) if k in figures} if measures else None,
+                capacity_bytes_per_s=capacity_bytes_per_s,
+            ),
+        )
+        for broker, names in held.items()
+    }
+
+
+def test_equally_many_subscriptions_of_other_rates_make_another_plan() -> None:
+    blind = decide(CLUSTER, rated(0.0), {})
+    assert blind.unit == "pairs" and not blind.demand.rates
+    assert blind.backups["n-1"].local == "n-2", "it has all that n-1 has but one"
+    seen = decide(CLUSTER, rated(), {})
+    assert seen.unit == "bytes/s"
+    assert seen.backups["n-1"].local in ("n-3", "n-4")
+    assert all(load < MOST for load in seen.made.load.values()), "eq. 7 holds"
+    assert {each.kind for each in seen.made.shortfalls} == {"nobody"}, "there is no other cluster"
+    true = seen.loads
+    assert true is not None
+    would = true["n-2"] + sum(true[name] for name, each in blind.backups.items() if each.local == "n-2")
+    assert would > MOST, "the plan by numbers alone breaks it"
+    moved = decide(CLUSTER, rated(), blind.backups)
+    assert moved.backups["n-1"].local != "n-2" and all(load < MOST for load in moved.made.load.values())
+
+
+@pytest.mark.parametrize("strategy", ["lcs_mmcs", "random"])
+def test_every_strategy_keeps_to_data_rates(strategy: Literal["lcs_mmcs", "random"]) -> None:
+    made = decide(CLUSTER, rated(), {}, None, strategy).made
+    assert made.load["n-2"] < MOST
+
+
+def test_an_explanation_has_the_load_and_whether_capacity_decided() -> None:
+    told = decide(CLUSTER, rated(), {}).explained("n-1", 0.0)
+    assert (told.unit, told.load_bytes_per_s, told.without_room) == ("bytes/s", 40_000.0, {"local": "n-2"})
+    barred = next(each for each in told.local if each.name == "n-2")
+    assert barred.obstacle is not None and "1,070,000 bytes/s" in barred.obstacle
+    assert (barred.load >= MOST, barred.capacity) == (True, MOST)
+    counted = decide(CLUSTER, rated(0.0), {}).explained("n-1", 0.0)
+    assert (counted.unit, counted.load_bytes_per_s, counted.without_room) == ("pairs", 40_000.0, {})
+    unknown = decide(CLUSTER, rated(0.0, measures=False), {}).explained("n-1", 0.0)
+    assert unknown.load_bytes_per_s is None
+
+
+def test_a_shortfall_of_data_says_its_unit() -> None:
+    told = decide(CLUSTER, rated(100_000.0), {}).explained("n-2", 0.0)
+    assert any("can carry less than 100,000 bytes/s" in each for each in told.shortfalls)
+
+
+def test_a_broker_that_measures_nothing_has_the_rates_of_others() -> None:
+    told = rated()
+    held, _ = told["n-3"]
+    told["n-3"] = held, Summary(1, 1, {}, 22.0, 1.0)
+    decision = decide(CLUSTER, told, {})
+    assert decision.loads is not None
+    mean = (40_000 + 1_040_000) / 33
+    assert decision.loads["n-3"] == pytest.approx(5 * 4_000 + 6 * mean)
+    capacity = {each.name: each.capacity for each in decision.demand.members}
+    assert capacity["n-3"] == pytest.approx(22 * mean) and capacity["n-1"] == MOST
+
+
+def test_a_summary_and_its_reader_may_be_of_two_releases() -> None:
+    """The fields of rates are at the end: an older reader passes over them, a newer one has their defaults."""
+    fields = Summary.__struct_fields__
+    assert fields[-3:] == ("rates", "rest", "capacity_bytes_per_s")
+    told = Summary(1, 1, {5: 2}, 7.0, rates={5: 3.5}, rest=0.5, capacity_bytes_per_s=9.0)
+    assert decode_summary(encode(told)) == told
+    values = msgspec.msgpack.decode(encode(told)[1:], strict=False)
+    earlier = decode_summary(encode(told)[:1] + msgspec.msgpack.encode(values[:-3]))
+    assert (earlier.held, earlier.capacity) == ({5: 2}, 7.0)
+    assert (earlier.rates, earlier.rest, earlier.capacity_bytes_per_s) == (None, 0.0, 0.0)
+
+    class Before(msgspec.Struct, array_like=True):
+        summary: int
+        pages: int
+        held: dict[int, int]
+        capacity: float = 0.0
+
+    assert msgspec.msgpack.decode(encode(told)[1:], type=Before).capacity == 7.0
+
+
+async def test_rates_come_page_by_page_and_the_rest_as_a_mean() -> None:
+    store = MemoryStore(MemoryServer())
+    table = await store.table(TableSpec("coordination"))
+    posted: asyncio.Queue[Event] = asyncio.Queue()
+    planner = Planner(store.bus, table, "net", posted.put_nowait)
+    names = [f"topic/{number}" for number in range(summaries.PAGE + 5)]
+    figures = Rates({names[0]: 3.0, names[-1]: 4.0, "gone": 5.0}, rest=2.0 * 2 * (len(names) - 2))
+    busy = summaries_of(lambda: ((name, 2) for name in names), rates=figures, capacity_bytes_per_s=1e6)
+    empty = summaries_of(drains=True, capacity_bytes_per_s=1e6)
+    async with (
+        store.bus.serve(subject("net", "n-1"), busy.answer),
+        store.bus.serve(subject("net", "n-2"), empty.answer),
+        asyncio.timeout(30),
+    ):
+        planner.want(WantPlan(brokers=CLUSTER[:2], previous={}))
+        assert isinstance(await posted.get(), PlanMade)
+    _, told = planner._known["n-1"]
+    assert told.rates == {name_of(names[0]): 3.0, name_of(names[-1]): 4.0}
+    assert (told.rest, told.capacity_bytes_per_s) == (2.0, 1e6)
+    assert 0 < planner._known["n-2"][1].capacity_bytes_per_s < 1, "it drains, and has no room"
+    await planner.close()
+    await store.close()

@@ -20,6 +20,7 @@ from tocsin.broker.client import Client, Recipient
 from tocsin.broker.forwarding.frames import Frames
 from tocsin.core.delivery.grant import grant_of_results
 from tocsin.core.forwarding.table import Subscription
+from tocsin.core.forwarding.tallies import Count
 from tocsin.model.priority import CRITICAL
 from tocsin.model.publication import Publication
 from tocsin.model.results import POSITION, RESULT, RESULT_VERSION, Notice
@@ -39,6 +40,7 @@ class Channels:
         self._network = network
         self._takers: dict[str, dict[Client, Subscription]] = {}  # by name
         self._names: dict[Client, dict[str, None]] = {}
+        self._bytes: dict[str, int] = {}  # by name: of results since they were counted
         # Name → the topic that rules of access are about, as the channels were defined then.
         self._topics: dict[str, str] = {}
         self._defined = backend.generation
@@ -46,6 +48,11 @@ class Channels:
     def held(self) -> Iterator[tuple[str, int]]:
         """The channel subscriptions of clients here, and their numbers."""
         return ((name, len(takers)) for name, takers in self._takers.items())
+
+    def counts(self) -> list[Count]:
+        """The bytes of results since the last time, for each client of a subscription."""
+        counted, self._bytes = self._bytes, {}
+        return [Count(name, size, len(self._takers[name])) for name, size in counted.items()]
 
     def statistics(self) -> dict[str, int]:
         return {
@@ -83,6 +90,7 @@ class Channels:
         if not takers:
             del self._takers[name]
             self._topics.pop(name, None)
+            self._bytes.pop(name, None)
         names = self._names[taker]
         del names[name]
         if not names:
@@ -111,6 +119,7 @@ class Channels:
         for name in self.backend.machine.names(result.k):
             takers = self._takers.get(name)
             if takers:
+                self._bytes[name] = self._bytes.get(name, 0) + len(name) + len(result.payload)
                 frames = Frames(self.publication(name, place, notice, result), 0)
                 for taker, subscription in takers.items():
                     if place > subscription.since and self.may_receive(taker, name):

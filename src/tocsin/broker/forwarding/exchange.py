@@ -44,6 +44,7 @@ from tocsin.core.coordination.participant.signals import (
 from tocsin.core.delivery.grant import Grant, grant
 from tocsin.core.filters import SharedFilter, StoredFilter, TopicFilter, UnreadableFilter
 from tocsin.core.forwarding.table import Audience, Fanout, ForwardingTable, Subscription
+from tocsin.core.forwarding.tallies import Tallies
 from tocsin.core.machine import Effect
 from tocsin.core.streams.query_filter import ListingFilter, QueryFilter
 from tocsin.model.network import BrokerInfo, Route
@@ -202,6 +203,7 @@ class Exchange:
         wanted = self.queries.wanted(publication)
         if not wanted or publication.expired(waited_s):
             return
+        self._table.count(publication.topic, len(publication.topic) + len(publication.payload))
         self.outbox.begin()
         frames = Frames(publication, waited_s)
         critical = is_critical(entry.subject)
@@ -223,6 +225,7 @@ class Exchange:
             granted = grant(subscriptions, publication, LIVE, target.client_id)
             if granted is not None:
                 self._add_each((target.outlet,), frames.of(target.version, granted), None)
+        self._table.count(topic, len(topic) + len(publication.payload))
         if peers:
             frame = forward_frame(packet, V5, retain=True)
             self._add_each([self.links[peer] for peer in peers], frame, None)
@@ -237,6 +240,7 @@ class Exchange:
             outbox = self.outbox
             outbox.begin()
             outbox.add(only.group, run.frames, run.count)
+            fanout.tally.add(len(run.frames))
             self.counts.published += run.count
             return
         alike = source not in fanout.no_local and not fanout.shares
@@ -283,6 +287,8 @@ class Exchange:
         outbox.begin()
         for _, group, _ in groups:
             outbox.add(group, frames, count)
+        if groups:
+            fanout.tally.add(size)
         for peer in peers:
             outbox.add(self.links[peer].group, frames, count)
         return True
@@ -298,8 +304,10 @@ class Exchange:
         outbox.begin()
         view = view_of(fanout.audience)
         frame_v5: bytes | None = None
+        size = 0  # of a frame to a client here
         for version, group, send_max_bytes in view.groups:
             frame = forward_frame(packet, version)
+            size = len(frame)
             if version == V5:
                 frame_v5 = frame
             if excluded is None and len(frame) <= send_max_bytes:
@@ -308,12 +316,19 @@ class Exchange:
                 self._add_each(group.members, frame, excluded)
         if view.aliased:
             frame_v5 = frame_v5 or forward_frame(packet, V5)
+            size = len(frame_v5)
             self._add_each(view.aliased, frame_v5, excluded)
         for target, identifiers in fanout.identified:
             ids = identifiers if target.version == V5 else ()  # 3.1.1 cannot say them
-            self._add_each(
-                (target.outlet,), forward_frame(packet, target.version, subscription_ids=ids), excluded
-            )
+            frame = forward_frame(packet, target.version, subscription_ids=ids)
+            size = len(frame)
+            self._add_each((target.outlet,), frame, excluded)
+        if size:
+            tally = fanout.tally
+            if tally.bytes:
+                tally.bytes += size  # what ``add`` does, without the call
+            else:
+                tally.add(size)
         if peers:
             frame = frame_v5 or forward_frame(packet, V5)
             self._add_each([self.links[peer] for peer in peers], frame, None)
@@ -403,6 +418,11 @@ class Exchange:
     def held(self) -> Iterator[tuple[str, int]]:
         """The filters, groups and queries of clients here, each with how many are subscribed."""
         return self._table.held()
+
+    @property
+    def tallies(self) -> Tallies:
+        """The bytes of messages to clients here, by subscription."""
+        return self._table.tallies
 
     def heed(self, effect: Effect) -> None:
         """Apply the participant's effects on streams, queries and links."""

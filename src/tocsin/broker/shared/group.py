@@ -18,6 +18,7 @@ from tocsin.core.budgets.budget import Budget
 from tocsin.core.delivery.grant import Grant
 from tocsin.core.delivery.window import WAIT, DeliveryWindow
 from tocsin.core.forwarding.table import Subscription
+from tocsin.core.forwarding.tallies import Count
 from tocsin.core.machine import Effect
 from tocsin.core.session.subscribe import REFUSED
 from tocsin.core.shared.machine import Sharing
@@ -101,6 +102,7 @@ class LocalGroup:
         )
         self.post = self._shell.post
         self._takers: dict[str, tuple[Client, Subscription]] = {}  # by client id
+        self.given_bytes = 0  # to members here, since they were counted
         self._joining: dict[tuple[str, str], asyncio.Future[tuple[Claim, ...]]] = {}  # by client and session
         self._log = structlog.get_logger()
 
@@ -143,6 +145,12 @@ class LocalGroup:
         joining = self._joining.pop((taker.client_id, session), None)
         if joining is not None:
             joining.set_exception(NoMember(self.name, "the connection is over"))
+
+    def count(self) -> Count:
+        """The bytes since the last count, for each member here."""
+        size, self.given_bytes = self.given_bytes, 0
+        members = max(len(self._takers), 1)
+        return Count(self.name, size / members, members)
 
     # ── hands ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -254,7 +262,9 @@ class LocalGroup:
         granted = _grant(subscription, publication, give.qos)
         frames = Frames(publication, max(0.0, wall_s() - give.matched.entry.at_us / 1e6))
         reach(BEFORE_SEND)
-        taker.queue(frames.of(taker.version, granted, give.packet_id, give.repeat))
+        frame = frames.of(taker.version, granted, give.packet_id, give.repeat)
+        self.given_bytes += len(frame)
+        taker.queue(frame)
 
     def _begin_read(self, asked: ReadPart, size: int) -> None:
         self._shell.spawn(self._read(asked, size))

@@ -22,6 +22,7 @@ from tocsin.core.budgets.budget import Budget, Kind
 from tocsin.core.delivery.stored_session import StoredSession
 from tocsin.core.filters import SharedFilter
 from tocsin.core.forwarding.table import ForwardingTable, Subscription
+from tocsin.core.forwarding.tallies import Count
 from tocsin.core.machine import Watched
 from tocsin.core.shared.machine import NO_ROOM
 from tocsin.core.shared.signals import (
@@ -259,6 +260,10 @@ class Groups:
         """An entry that the message log has just brought; to be told while there are groups (``local``)."""
         for group, _ in self._matching.wanted(publication.topic):
             group.post(Arrived(matched=Matched(entry, publication), cause=entry.id))
+
+    def counts(self) -> list[Count]:
+        """The bytes that members here were given since the last time."""
+        return [group.count() for group in self.local.values() if group.given_bytes]
 
     def settle(self, name: str, client: str, position: int) -> None:
         """A member is done with a message."""

@@ -90,6 +90,7 @@ class Shares:
                     subscription_ids=() if identifier is None else (identifier,),
                 )
                 self._add((member.outlet,), frame, None)
+                share.tally.add(len(frame))
                 return
         if peers and len(packet.user_properties) <= MARKED_MAX:
             frame = forward_frame(self._with_mark(packet, share.name), V5, retain=packet.retain)

@@ -2,5 +2,5 @@
 
 ``replication`` runs ``core.replication`` both ways, ``client_state`` is what is copied, ``takeover`` stands in for a
 lost broker, ``cluster_gossip`` and ``isolation`` serve a cluster that is cut off, ``provisional`` a client while the
-store is.
+store is. ``summary`` tells the planner of backups what the broker holds, and ``rates`` what that brings.
 """

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
+from tocsin.core.forwarding.rates import Rates
 from tocsin.model.network import BrokerInfo
 from tocsin.ports import BusMessage
 from tocsin.wire.summaries import PAGE, Summary, decode_ask, encode, name_of
@@ -50,11 +51,20 @@ class Weighing(msgspec.Struct, frozen=True):
     need_mbit: float = 0.0
     configuration: str = ""  # the preset of the weights …
     changed: Mapping[str, tuple[float, float]] = {}  # … and what it changed of a standby's: static's, its own
+    capacity_bytes_per_s: float = 0.0
+
+
+class _Page(NamedTuple):
+    """A part of what is held."""
+
+    held: dict[int, int]
+    rates: dict[int, float]
 
 
 class Summaries:
-    """``held`` has the subscriptions and how many clients have each; ``delays`` the round trips over links; ``drains``
-    says whether the broker is being emptied: then it has no room for anybody else's clients."""
+    """``held`` has the subscriptions and how many clients have each; ``rates`` their data rates; ``delays`` the round
+    trips over links; ``drains`` says whether the broker is being emptied: then it has no room for anybody else's
+    clients."""
 
     def __init__(
         self,
@@ -64,6 +74,7 @@ class Summaries:
         measuring: Measuring,
         delays: Callable[[], dict[str, int]] = dict,
         drains: Callable[[], bool] = lambda: False,
+        rates: Callable[[], Rates] = Rates,
     ) -> None:
         self._held = held
         self._weighing = weighing
@@ -72,7 +83,9 @@ class Summaries:
         self._delays = delays
         self._drains = drains
         self._number = 0
-        self._pages: list[dict[int, int]] = [{}]
+        self._rates = rates
+        self._pages: list[_Page] = [_Page({}, {})]
+        self._rest = 0.0  # the rate of a client of a subscription that no page has a rate of
 
     async def answer(self, request: BusMessage) -> bytes:
         ask = decode_ask(request.payload)
@@ -80,27 +93,46 @@ class Summaries:
             self._measuring.want(ask.peers)
         if ask.summary != self._number or ask.page == 0:
             self._number += 1
-            items = [(name_of(name), count) for name, count in self._held()]
-            pages = [dict(items[start : start + PAGE]) for start in range(0, len(items), PAGE)]
-            self._pages = pages or [{}]
+            self._write()
         page = ask.page if ask.summary == self._number and ask.page < len(self._pages) else 0
         score, problems = self._fitness.score()
         probes, unprobed = self._measuring.known()
+        weighing, drains = self._weighing, self._drains()
+        in_bytes = weighing.capacity_bytes_per_s
         return encode(
             Summary(
                 summary=self._number,
                 pages=len(self._pages),
-                held=self._pages[page],
-                capacity=NO_ROOM if self._drains() else self._weighing.capacity,
+                held=self._pages[page].held,
+                capacity=NO_ROOM if drains else weighing.capacity,
                 resources=score,
                 problems=problems,
                 terms=self._fitness.terms(),
                 delays=self._delays(),
                 probes=probes,
                 unprobed=unprobed,
-                weights=dict(self._weighing.weights),
-                need_mbit=self._weighing.need_mbit,
-                configuration=self._weighing.configuration,
-                changed=dict(self._weighing.changed),
+                weights=dict(weighing.weights),
+                need_mbit=weighing.need_mbit,
+                configuration=weighing.configuration,
+                changed=dict(weighing.changed),
+                rates=self._pages[page].rates,
+                rest=self._rest,
+                capacity_bytes_per_s=NO_ROOM if drains and in_bytes else in_bytes,
             )
         )
+
+    def _write(self) -> None:
+        """Make the pages anew."""
+        items, measured = list(self._held()), self._rates()
+        named = measured.named
+        unnamed = sum(count for name, count in items if name not in named)
+        self._rest = measured.rest / unnamed if unnamed else 0.0
+        self._pages = [_Page({}, {})] if not items else []
+        for start in range(0, len(items), PAGE):
+            part = [(name, name_of(name), count) for name, count in items[start : start + PAGE]]
+            self._pages.append(
+                _Page(
+                    {key: count for _, key, count in part},
+                    {key: named[name] for name, key, _ in part if name in named},
+                )
+            )

@@ -11,6 +11,7 @@ them word for word.
 | module | what it is |
 | --- | --- |
 | ``demand`` | what is asked: brokers, what they hold, rates; checked |
+| ``rates`` | the rates of a demand, from what brokers have measured |
 | ``outcome`` | what is answered: backups, figures, shortfalls, moves |
 | ``table`` | the demand as arrays, equal columns merged; ``bits``: a small or dense one as a matrix of bits |
 | ``cover`` | what each backup covers, in bits or in lists |
@@ -23,6 +24,6 @@ them word for word.
 | ``costs`` | subscriptions and retrieval under quasi-active and under active replication |
 | ``ranking`` | one score for a candidate, with its terms |
 
-Only ``demand``, ``outcome``, ``costs`` and ``ranking`` do without numpy: a process that plans nothing imports those
-alone.
+Only ``demand``, ``rates``, ``outcome``, ``costs`` and ``ranking`` do without numpy: a process that plans nothing
+imports those alone.
 """

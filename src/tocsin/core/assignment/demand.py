@@ -80,7 +80,7 @@ class Demand(msgspec.Struct, frozen=True):
                 )
 
 
-def unsaid_capacities(loads: Mapping[str, int]) -> dict[str, float]:
+def unsaid_capacities(loads: Mapping[str, float]) -> dict[str, float]:
     """The default capacity of brokers: so much that backups are spread, and the largest fits anywhere.
 
     Without a bound a plan puts a whole cluster on the one broker that has the most in common with it: the fewest

@@ -35,13 +35,23 @@ class Shortfall(msgspec.Struct, frozen=True):
     backup: str | None = None
 
     def __str__(self) -> str:
+        return self.text()
+
+    def text(self, unit: str = "") -> str:
+        """The same in words, with a unit for loads."""
         if self.kind == "nobody":
             where = "its cluster has no other broker" if self.role == "local" else "there is no other cluster"
             return f"{self.broker} has no {self.role} backup: {where}"
+        needed, available = amount(self.needed, unit), amount(self.available, unit)
         return (
-            f"{self.broker} has {self.backup} as {self.role} backup, which would have to carry {self.needed:g} "
-            f"and can carry less than {self.available:g}: give a broker more capacity, or add one"
+            f"{self.broker} has {self.backup} as {self.role} backup, which would have to carry {needed} "
+            f"and can carry less than {available}: give a broker more capacity, or add one"
         )
+
+
+def amount(load: float, unit: str = "") -> str:
+    """A load in words."""
+    return f"{load:,.0f} {unit}" if unit else f"{load:g}"
 
 
 class Plan(msgspec.Struct, frozen=True):

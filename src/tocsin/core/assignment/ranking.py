@@ -25,7 +25,7 @@ from typing import Final
 import msgspec
 
 from tocsin.core.assignment.demand import Demand, Member
-from tocsin.core.assignment.outcome import Plan, Role
+from tocsin.core.assignment.outcome import Plan, Role, amount
 from tocsin.core.assignment.scoring import NO_ANSWER, Score, normalised, weighted
 
 DELAY_US: Final = 50_000  # a round trip that counts as one hop: between regions of one continent
@@ -55,13 +55,15 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """Somebody who could be chosen. ``obstacle`` says why not; ``added`` is the number that it would have to create."""
+    """Somebody who could be chosen. ``obstacle`` says why not; ``added`` is the number that it would have to create,
+    ``carried`` the load that it would have."""
 
     name: str
     score: Score
     added: int
     obstacle: str | None = None
     chosen: bool = False
+    carried: float = 0.0
 
 
 def rate(
@@ -93,8 +95,10 @@ def explain(
     role: Role,
     facts: Mapping[str, Facts] | None = None,
     weights: Weights | None = None,
+    unit: str = "",
 ) -> tuple[Candidate, ...]:
-    """All who could be this backup of the broker, with everything else as the plan has it, best first."""
+    """All who could be this backup of the broker, with everything else as the plan has it, best first. ``unit``: of
+    loads, in words."""
     members = {each.name: each for each in demand.members}
     own = members[broker]
     chosen = getattr(plan.backups[broker], role)
@@ -116,10 +120,25 @@ def explain(
         obstacle = (
             None
             if carried < other.capacity
-            else f"would have to carry {carried:g}, can carry less than {other.capacity:g}"
+            else f"would have to carry {amount(carried, unit)}, can carry less than {amount(other.capacity, unit)}"
         )
-        found.append(Candidate(other.name, score, added, obstacle, other.name == chosen))
+        found.append(Candidate(other.name, score, added, obstacle, other.name == chosen, carried))
     return ranked(found)
+
+
+def without_room(candidates: Iterable[Candidate]) -> str | None:
+    """Whether capacity decided: the candidate that would add the fewest subscriptions, fewer than the choice, and has
+    no room. None: there is none, or no choice."""
+    candidates = tuple(candidates)
+    chosen = next((each for each in candidates if each.chosen), None)
+    if chosen is None:
+        return None
+    barred = [
+        each
+        for each in candidates
+        if each.obstacle is not None and not each.chosen and each.added < chosen.added
+    ]
+    return min(barred, key=lambda each: (each.added, each.name)).name if barred else None
 
 
 def handicaps(facts: Mapping[str, Facts], mean_held: float, weights: Weights | None = None) -> dict[str, int]:

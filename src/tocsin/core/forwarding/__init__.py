@@ -2,4 +2,5 @@
 
 ``table`` looks a topic up and remembers the answer, ``routes`` are those that the coordinator gave, ``overlay`` what
 the broker has to add until the coordinator knows. This is the hot path: nothing here is created for a message.
+``tallies`` count the bytes of messages by subscription, and ``rates`` makes data rates of the counts.
 """

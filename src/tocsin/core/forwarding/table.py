@@ -17,7 +17,8 @@ A route to a peer leads there, unless ``lead`` says otherwise: to other peers as
 routes to a lost broker lead to its backup after one change, however many there are
 (``core.forwarding.standby_routes``). Routes of groups are not led elsewhere.
 
-The shell reads this table directly and makes no effect object for a message; the table never knows a message.
+The shell reads this table directly and makes no effect object for a message; the table never knows a message. With the
+answer for a topic it keeps a ``Tally``, in which the shell counts the bytes of messages (``core.forwarding.tallies``).
 
 Invariants: a trie node exists only while a filter needs it; an ``Audience`` is one object for one tuple of
 targets, so that topics with the same subscribers share whatever the shell attaches to it.
@@ -34,6 +35,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from tocsin.core.filters import SharedFilter, TopicFilter, interest_of
+from tocsin.core.forwarding.tallies import Source, Tallies, Tally
 from tocsin.core.streams.query_subscriptions import Inquiries
 from tocsin.model.network import Route, Scope
 
@@ -70,7 +72,7 @@ class Audience(Generic[Target]):
 class Share(Generic[Target]):
     """A group that a topic concerns: one of these gets each message."""
 
-    __slots__ = ("members", "name", "origin", "transit", "turn")
+    __slots__ = ("members", "name", "origin", "tally", "transit", "turn")
 
     def __init__(
         self,
@@ -79,18 +81,20 @@ class Share(Generic[Target]):
         origin: tuple[str, ...],
         transit: tuple[str, ...],
         turn: Iterator[int],
+        tally: Tally,
     ) -> None:
         self.name = name
         self.members = members  # those here that may receive the topic
         self.origin = origin  # peers for messages of our own clients
         self.transit = transit  # peers for messages that came over a link
         self.turn = turn  # of the group, whatever the topic: each message takes the next number
+        self.tally = tally  # of messages to members here
 
 
 class Fanout(Generic[Target]):
     """Where the messages of one topic go. ``view`` belongs to the shell."""
 
-    __slots__ = ("audience", "identified", "no_local", "origin", "shares", "transit", "view")
+    __slots__ = ("audience", "identified", "no_local", "origin", "shares", "tally", "transit", "view")
 
     def __init__(
         self,
@@ -100,6 +104,7 @@ class Fanout(Generic[Target]):
         origin: tuple[str, ...],
         transit: tuple[str, ...],
         shares: tuple[Share[Target], ...],
+        tally: Tally,
     ) -> None:
         self.audience = audience  # targets without subscription identifiers
         self.identified = identified  # targets that want theirs named, with these
@@ -107,15 +112,19 @@ class Fanout(Generic[Target]):
         self.origin = origin  # peers for messages of our own clients
         self.transit = transit  # peers for messages that came over a link
         self.shares = shares  # groups, each of which gets it once more
+        self.tally = tally  # of messages to local targets, without groups
         self.view: object = None
 
 
 class _Entries(Generic[Target]):
     """The subscriptions under one name."""
 
-    __slots__ = ("routes", "targets")
+    __slots__ = ("bytes", "name", "routes", "targets")
+    in_turns = False
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.bytes = 0  # of messages, for the count of rates
         self.targets: dict[Target, Subscription] = {}
         self.routes: dict[tuple[Scope, str], None] = {}
 
@@ -124,9 +133,10 @@ class _Group(_Entries[Target]):
     """The members under the name of a group."""
 
     __slots__ = ("turn",)
+    in_turns = True
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
         self.turn = count()
 
 
@@ -135,8 +145,8 @@ class _Leaf(_Entries[Target]):
 
     __slots__ = ("groups",)
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
         self.groups: dict[str, _Group[Target]] = {}
 
 
@@ -163,11 +173,12 @@ class ForwardingTable(Generic[Target]):
         self._leaves: dict[str, _Leaf[Target]] = {}
         self._filters: dict[Target, dict[str, None]] = {}  # target → its filters
         self._resolved: dict[str, Fanout[Target]] = {}
-        self._wanted: dict[str, Wanted[Target]] = {}  # the same, subscription by subscription
+        self._wanted: dict[str, tuple[Wanted[Target], Tally]] = {}  # the same, subscription by subscription
         # Only those that a resolved topic has: the others would hold targets that are gone.
         self._audiences: WeakValueDictionary[tuple[Target, ...], Audience[Target]] = WeakValueDictionary()
         self.inquiries: Inquiries[Target, Subscription] = Inquiries(self._forget_topic)
         self._leads: Leads = {}
+        self.tallies = Tallies()
 
     # ── local subscriptions ─────────────────────────────────────────────────────────────────────────────────
 
@@ -251,13 +262,21 @@ class ForwardingTable(Generic[Target]):
 
     def wanted(self, topic: str) -> Wanted[Target]:
         """The local targets of a topic, each with those of its subscriptions that match."""
-        wanted = self._wanted.get(topic)
-        if wanted is None:
+        kept = self._wanted.get(topic)
+        if kept is None:
             if len(self._wanted) >= CACHE_MAX_TOPICS:
                 self.forget()
-            found = self._by_target(topic, self._matching(topic))
-            wanted = self._wanted[topic] = tuple((target, tuple(each)) for target, each in found.items())
-        return wanted
+            leaves = self._matching(topic)
+            found = self._by_target(topic, leaves)
+            wanted = tuple((target, tuple(each)) for target, each in found.items())
+            kept = self._wanted[topic] = wanted, self._tally(topic, leaves)
+        return kept[0]
+
+    def count(self, topic: str, size: int) -> None:
+        """A message of this size went to those who are ``wanted``."""
+        kept = self._wanted.get(topic)
+        if kept is not None:
+            kept[1].add(size)
 
     def statistics(self) -> dict[str, int]:
         return {
@@ -296,7 +315,13 @@ class ForwardingTable(Generic[Target]):
             self._led(routes, Scope.ORIGIN),
             self._led(routes, Scope.TRANSIT),
             tuple(self._share(topic, *each) for leaf in leaves for each in leaf.groups.items()),
+            self._tally(topic, leaves),
         )
+
+    def _tally(self, topic: str, leaves: list[_Leaf[Target]]) -> Tally:
+        sources: list[Source] = [leaf for leaf in leaves if leaf.targets]
+        sources += self.inquiries.of_topic(topic)
+        return self.tallies.tally(sources)
 
     def _share(self, topic: str, name: str, group: _Group[Target]) -> Share[Target]:
         permits = self._permits
@@ -306,6 +331,7 @@ class ForwardingTable(Generic[Target]):
             self._members(group.routes, Scope.ORIGIN),
             self._members(group.routes, Scope.TRANSIT),
             group.turn,
+            self.tallies.tally((group,)),
         )
 
     def _led(self, routes: dict[tuple[Scope, str], None], scope: Scope) -> tuple[str, ...]:
@@ -367,7 +393,7 @@ class ForwardingTable(Generic[Target]):
         topic_filter = wanted.pattern
         leaf = self._leaves.get(topic_filter)
         if leaf is None:
-            leaf = self._leaves[topic_filter] = _Leaf()
+            leaf = self._leaves[topic_filter] = _Leaf(topic_filter)
             node = self._root
             path, rest = _path(topic_filter)
             for level in path:
@@ -376,7 +402,12 @@ class ForwardingTable(Generic[Target]):
                 node.rest = leaf
             else:
                 node.leaf = leaf
-        return leaf if isinstance(wanted, TopicFilter) else leaf.groups.setdefault(wanted.name, _Group())
+        if isinstance(wanted, TopicFilter):
+            return leaf
+        group = leaf.groups.get(wanted.name)
+        if group is None:
+            group = leaf.groups[wanted.name] = _Group(wanted.name)
+        return group
 
     def _prune(self, wanted: Interest) -> None:
         topic_filter = wanted.pattern

@@ -25,10 +25,13 @@ Options = TypeVar("Options")
 class _Asked(Generic[Target, Options]):
     """A query that somebody here asks."""
 
-    __slots__ = ("query", "targets", "topics")
+    __slots__ = ("bytes", "name", "query", "targets", "topics")
+    in_turns = False
 
     def __init__(self, query: Query) -> None:
         self.query = query
+        self.name = query.id
+        self.bytes = 0  # of messages, for the count of rates (``core.forwarding.tallies``)
         # The subscribers, with their names of the query: a client may write one query in several ways.
         self.targets: dict[Target, dict[str, Options]] = {}
         self.topics: dict[str, None] | None = None  # its streams; None: not known yet
@@ -150,6 +153,10 @@ class Inquiries(Generic[Target, Options]):
         """Add those who get the messages of a topic because of a query, each with those of its subscriptions."""
         for asked in self._of_topic.get(topic, {}).values():
             _add(found, asked)
+
+    def of_topic(self, topic: str) -> Collection[_Asked[Target, Options]]:
+        """The queries that bring a topic's messages."""
+        return self._of_topic.get(topic, {}).values()
 
     def judge(self, metadata: Metadata) -> Mapping[Target, list[Options]]:
         """The subscribers whose unanswered query matches a message, by the metadata that the message carries."""

@@ -27,8 +27,10 @@ from tests.unit.broker.harness import Door, Peer, until
 from tests.unit.broker.pipeline import NEAR, WIDE, Pipeline
 from tests.unit.broker.talk import LASTING, ONE, TWO, ZERO, lasting, nothing_more, publish, receive
 from tocsin.broker.channels import results as results_module
+from tocsin.broker.survival import rates as rates_module
 from tocsin.config import Limits
 from tocsin.core.delivery.window import RESULTS
+from tocsin.core.forwarding.tallies import Count
 from tocsin.model.results import k_of, place
 from tocsin.store.memory import MemoryServer, MemoryStore
 from tocsin.wire.connect import V5, V311, Version
@@ -84,6 +86,24 @@ async def take(peer: Peer, count: int) -> list[int]:
 
 
 # ── subscribing ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_results_are_counted_for_the_rate_of_their_subscription(
+    pipeline: Pipeline[MemoryStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rates_module, "COUNT_S", 3_600.0)  # the broker leaves the counts to us
+    async with door_of(pipeline) as door:
+        for name in ("a", "b"):
+            await subscribed(await door.peer(name))
+        await subscribed(gone := await door.peer("c"), "$channel/Near/bob")
+        await pipeline.tick({FOR_ALICE: n(1, 2), FOR_BOB: n(3)})
+        await take(gone, 1)
+        gone.close()
+        await until(lambda: door.listener.clients == 2)
+        await until(lambda: door.parts.channels.results.dispatched == 3)
+        size = 2 * (len(ALICE) + len('{"n": 1}'))
+        assert door.parts.channels.counts() == [Count(ALICE, size, 2)]
+        assert door.parts.channels.counts() == []
 
 
 @pytest.mark.parametrize("qos", [ZERO, ONE, TWO])

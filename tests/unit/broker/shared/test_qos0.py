@@ -16,6 +16,7 @@ from tocsin.broker.links.link import Link
 from tocsin.broker.shared.qos0 import GROUP_PROPERTY, Shares
 from tocsin.config import Limits
 from tocsin.core.forwarding.table import Share, Subscription
+from tocsin.core.forwarding.tallies import Tallies
 from tocsin.model.network import BrokerInfo, Role, Route, Scope
 from tocsin.model.publication import Publication
 from tocsin.wire.connect import V5, Version
@@ -201,7 +202,7 @@ def given(takers: list[Taker], links: dict[str, Way], count: int) -> list[object
         lost.append,
     )
     members = tuple((cast(Client, taker), Subscription()) for taker in takers)
-    share = Share(NAME, members, tuple(links), (), itertools.count())
+    share = Share(NAME, members, tuple(links), (), itertools.count(), Tallies().tally(()))
     for _ in range(count):
         shares.give([share], PublishPacket("a/x", b""))
     assert len(got) + sum(lost) == count

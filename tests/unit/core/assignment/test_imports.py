@@ -13,6 +13,7 @@ import pytest
     [
         "tocsin.core.assignment.scoring",
         "tocsin.core.assignment.demand",
+        "tocsin.core.assignment.rates",
         "tocsin.core.assignment.outcome",
         "tocsin.core.assignment.ranking",
         "tocsin.core.assignment.costs",

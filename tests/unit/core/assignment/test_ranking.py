@@ -13,7 +13,16 @@ from tests.unit.core.assignment.demands import demands
 from tocsin.core.assignment.demand import Demand, Member
 from tocsin.core.assignment.outcome import Role
 from tocsin.core.assignment.planning import plan
-from tocsin.core.assignment.ranking import Candidate, Facts, Weights, explain, handicaps, ranked, rate
+from tocsin.core.assignment.ranking import (
+    Candidate,
+    Facts,
+    Weights,
+    explain,
+    handicaps,
+    ranked,
+    rate,
+    without_room,
+)
 from tocsin.errors import WeightInvalid
 
 
@@ -123,3 +132,16 @@ def test_a_plan_with_handicaps_prefers_what_scores_more() -> None:
     assert made.backups["a"].local == "c"
     first, second = explain(aware, made, "a", "local", facts)
     assert (first.name, second.name) == ("c", "b")
+
+
+def test_capacity_decided_if_one_without_room_would_add_less() -> None:
+    members = tuple(Member(name, "n", 100.0) for name in "abc")
+    holdings = {"a": {"k": 1, "l": 1}, "b": {"k": 1, "l": 1, "hot": 1}, "c": {"k": 1}}
+    blind, seen = Demand(members, holdings), Demand(members, holdings, {"hot": 98.0})
+    found = explain(blind, plan(blind), "a", "local")
+    assert without_room(found) is None and found[0].name == "b" and found[0].carried < 100
+    found = explain(seen, plan(seen), "a", "local", unit="B/s")
+    assert without_room(found) == "b"
+    (barred,) = [each for each in found if each.obstacle is not None and each.name == "b"]
+    assert barred.carried >= 100 and str(barred.obstacle).endswith("can carry less than 100 B/s")
+    assert without_room(each for each in found if not each.chosen) is None, "nobody was chosen"
