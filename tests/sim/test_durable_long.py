@@ -29,6 +29,7 @@ ONCE_IN_THE_LOG = "a message at QoS 2 is in the log once"
 SESSIONS_LAST = "sessions last"
 GIVEN_UP = "a client is given up only to another connection"
 TAKEN = "subscribers get everything, in order, at QoS 2 once"
+CRITICAL_FIRST = "critical messages come first"
 
 
 SECOND = 1_000_000
@@ -132,7 +133,8 @@ def test_a_subscription_for_now_that_is_not_stored_is_found(monkeypatch: pytest.
 
     monkeypatch.setattr(ClientSubscriber, "hurry", forget)
     found = first_broken(41, plan=BEGIN_ANEW, shown_by=40)
-    assert found is not None and found.invariant == TAKEN
+    # A client without its subscription misses a message; if that is a critical one, its place is noticed first.
+    assert found is not None and found.invariant in (TAKEN, CRITICAL_FIRST)
 
 
 # ── plain reads where fresh ones are needed ──────────────────────────────────────────────────────────────────

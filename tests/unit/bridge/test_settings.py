@@ -52,7 +52,8 @@ def test_a_file_says_all_there_is_to_say() -> None:
 
 def test_the_file_of_the_how_to_is_taken_and_has_the_defaults() -> None:
     page = (Path(__file__).parents[3] / "docs" / "how-to" / "bridge-amqp.md").read_text()
-    settings = read_settings(page.partition("```toml\n")[2].partition("```")[0], "bridge-amqp.md")
+    file = page.partition("## A settings file")[2].split("```")[1]
+    settings = read_settings(file, "bridge-amqp.md")
     check(settings, *rules_of(settings, "bridge-amqp.md"))
     assert settings.limits == Limits()
     assert settings.dead_topic == BridgeSettings(name="plant").dead_topic
