@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import random
 import ssl
-import time
 from itertools import chain
 from typing import Final, Protocol
 
@@ -14,6 +13,7 @@ from tocsin.bridge.limits import delay_us
 from tocsin.bridge.peer import Ended, Opened, Peer, PeerEvent, State
 from tocsin.bridge.settings import Endpoint
 from tocsin.errors import OperatorError
+from tocsin.runtime.machines.clock import now_us
 
 DIAL_S: Final = 10.0  # to connect, TLS included
 OPEN_S: Final = 15.0  # to log in and open
@@ -27,10 +27,6 @@ class Listener(Protocol):
     def line_heard(self, event: PeerEvent) -> None: ...
 
     def line_down(self, reason: str, retry_s: float) -> None: ...
-
-
-def now_us() -> int:
-    return time.monotonic_ns() // 1000
 
 
 class AmqpLine:

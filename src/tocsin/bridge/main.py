@@ -19,7 +19,7 @@ from mqtt5 import PublishPacket
 
 from tocsin.bridge.inward import Inward
 from tocsin.bridge.limits import Limits, delay_us
-from tocsin.bridge.line import AmqpLine, now_us
+from tocsin.bridge.line import AmqpLine
 from tocsin.bridge.outward import Outward, receive_max
 from tocsin.bridge.peer import (
     Attached,
@@ -27,7 +27,6 @@ from tocsin.bridge.peer import (
     Decided,
     Delivered,
     Detached,
-    Ended,
     Opened,
     Oversized,
     PeerEvent,
@@ -60,6 +59,7 @@ from tocsin.client.options import Connection
 from tocsin.client.subscription import Inbox
 from tocsin.core.machine import Effect, Event, SetTimer, TimerFired
 from tocsin.errors import BrokerUnreachable, SubscriptionRefused, TocsinError, Unencodable, WireError
+from tocsin.runtime.machines.clock import now_us
 from tocsin.runtime.process import Process
 
 FOREVER_S: Final = 10.0 * 86_400  # a client waits for its broker, not for a deadline
@@ -146,7 +146,7 @@ class _Rule:
             case Note(event=event, reason=reason, warn=warn):
                 (self._log.warning if warn else self._log.info)(event, reason=reason)
             case _ if peer is None:
-                pass  # the machine is told of the break right away
+                return  # the connection has just broken, and ``line_down`` tells the machine
             case Attach():
                 self._bridge.attach(self)
             case Grant(credit=credit):
@@ -224,7 +224,7 @@ class Bridge:
             await asyncio.gather(*tasks, stop, *self._publishing, return_exceptions=True)
             clients = [self._publisher, *(rule.client for rule in self._outs if rule.client is not None)]
             await asyncio.gather(*(each.close(settle=False) for each in clients))
-        self._say_status(process)
+        self._log.info("bridge status", **self.status())
 
     async def _wind_up(self) -> None:
         """Take nothing new, and let what is under way be settled."""
@@ -334,8 +334,6 @@ class Bridge:
                     "connected to the AMQP peer", peer=str(self._plan.endpoint), container=container
                 )
                 self._tell_all(Connected())
-            case Ended():
-                pass  # ``line_down`` follows
             case Attached(link=link, max_bytes=max_bytes):
                 self._rules[link].tell(LinkUp(max_bytes=max_bytes))
             case Detached(link=link, reason=reason):
@@ -375,9 +373,6 @@ class Bridge:
                 self._log.info("bridge status", **facts)
                 said = facts
             await asyncio.sleep(STATUS_S)
-
-    def _say_status(self, process: Process) -> None:
-        self._log.info("bridge status", **self.status())
 
     def status(self) -> dict[str, object]:
         """How the bridge is, in figures since it began."""

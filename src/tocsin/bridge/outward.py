@@ -13,7 +13,7 @@ dead messages has it. Until then the network's broker keeps it for the rule's se
 process. At QoS 0 there is nothing to acknowledge: a message is sent as settled, once.
 
 **Bounds.** The network's broker sends no more than the receive maximum of the rule's session (``receive_max``). At
-QoS 0 more than ``window`` pending messages are dropped.
+QoS 0 it may send any number: what is over ``window`` pending messages, or ``window_bytes`` of them, is dropped.
 
 **Order.** Messages are sent in the order in which they came. One that the peer did not take comes behind those that it
 took meanwhile. When the connection is lost, all that were sent and not settled are pending again, in their order.
@@ -96,7 +96,8 @@ class Outward:
         self._credit = 0
         self._held: dict[int, _Held] = {}  # by token
         self._pending: list[int] = []  # tokens, in order
-        self._volatile = 0  # those of QoS 0 among them
+        self._volatile = 0  # those of QoS 0 that are held …
+        self._volatile_bytes = 0  # … and their bytes
 
     @property
     def in_flight(self) -> int:
@@ -176,10 +177,12 @@ class Outward:
         self.figures.taken += 1
         message = event.message
         if event.packet_id is None:
-            if self._volatile >= self._limits.window:
+            size = self._volatile_bytes + _size(message)
+            if self._volatile >= self._limits.window or size > self._limits.window_bytes:
                 self.figures.dropped += 1
                 return []
             self._volatile += 1
+            self._volatile_bytes = size
         until_us = None if message.expiry_s is None else now_us + message.expiry_s * 1_000_000
         held = self._held[event.token] = _Held(message, event.packet_id, until_us)
         self._queue(event.token, held)
@@ -227,6 +230,7 @@ class Outward:
         del self._held[token]
         if held.packet_id is None:
             self._volatile -= 1
+            self._volatile_bytes -= _size(held.message)
             return []
         return [Acknowledge(token=token)]
 
@@ -275,6 +279,10 @@ class Outward:
             Note(event="the place of dead messages does not take a message", reason=event.reason),
             SetTimer(name=f"{AGAIN}{event.token}", delay_us=delay_us(held.tries)),
         ]
+
+
+def _size(message: Message) -> int:
+    return len(message.topic) + len(message.payload)
 
 
 def _words(outcome: object) -> str:

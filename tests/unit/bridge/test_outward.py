@@ -163,6 +163,18 @@ def test_messages_of_qos_0_are_sent_once_and_bounded() -> None:
     assert not of(effects, Acknowledge) and machine.in_flight == 0
 
 
+def test_messages_of_qos_0_are_bounded_in_bytes() -> None:
+    machine = made(Limits(window=4, window_bytes=1_024))
+    large = Message("a", bytes(600), 0)
+    for token in (1, 2):
+        machine.handle(Heard(token=token, message=large, packet_id=None), 0)
+    assert (machine.in_flight, machine.figures.dropped) == (1, 1)
+    for event in (Connected(), LinkUp(max_bytes=None), Credit(credit=1)):
+        machine.handle(event, 0)
+    machine.handle(Heard(token=3, message=large, packet_id=None), 0)
+    assert (machine.in_flight, machine.figures.dropped) == (1, 1), "the first has gone, and made room"
+
+
 def test_a_link_that_is_refused_is_asked_for_again() -> None:
     machine = made()
     machine.handle(Connected(), 0)
