@@ -76,6 +76,11 @@ def test_old_bytes_of_a_client_that_has_gone_bring_no_session_back() -> None:
     assert run(find("durable-long"), 333).broken is None
 
 
+def test_a_session_is_left_for_the_next_connection_that_waits_for_it() -> None:
+    """The store takes five seconds for an answer, the session lasts four, and its client gives up and comes again."""
+    assert run(find("durable-long"), 107_546).broken is None
+
+
 def test_ten_seeds_break_nothing() -> None:
     assert [outcome for outcome in run_many("durable-long", 0, QUICK) if outcome.broken] == []
 

@@ -386,6 +386,7 @@ class Parts:
             self.replication,
             self.takeovers,
             self.covers,
+            self.orphans,
         )
         self.departures = Departures(
             self.message_log,

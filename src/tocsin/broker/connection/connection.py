@@ -608,6 +608,9 @@ class Connection(asyncio.Protocol):
                 self._come_in_provisionally(accepted, error)
             return
         session, revision, present = taken or (None, 0, False)
+        if session is not None and self._ended and self._listener.register.has(self.client_id):
+            self._durable.departures.hand_on(self.client_id, session, accepted.session_expiry_s)
+            return
         claims: tuple[tuple[str, Claim], ...] = ()
         full: StoreFull | None = None  # there is no room for what the session needs
         try:

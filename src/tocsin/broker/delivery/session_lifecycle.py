@@ -192,8 +192,10 @@ class Entrance:
         replication: Replicating,
         takeovers: Takeovers,
         covers: Covers,
+        orphans: Orphans,
     ) -> None:
         self._covers = covers
+        self._orphans = orphans
         self._broker = broker
         self._clients = clients
         self._message_log = message_log
@@ -274,6 +276,7 @@ class Entrance:
                 self._arrivals.tell(claim, back=back)
             case NoteTaken(session=session):
                 self._replication.backup.note_taken(session.uid, session.epoch)
+                self._orphans.taken(session.client)
             case _:
                 raise AssertionError(f"no way to carry out {effect}")
 
@@ -373,6 +376,11 @@ class Departures:
         """A client's connection is over: store what it leaves. ``settled``: no will of it is left."""
         self._endings.began(client, delivery)
         delivery.end(expiry_s, partial(self._ended, client, delivery, expiry_s), settled=settled)
+
+    def hand_on(self, client: str, session: StoredSession, expiry_s: int) -> None:
+        """A connection was closed while its session was being taken, and the client's next one waits for it here. The
+        cell stays as it is for that one: to be released and to expire meanwhile would cost the client its session."""
+        self._orphans.left(client, session.uid, session.epoch, expiry_s)
 
     def _ended(self, client: str, delivery: DurableDelivery, expiry_s: int, stored: bool) -> None:
         self._endings.over(client, delivery)

@@ -48,8 +48,12 @@ class Orphans:
             self._sessions.saw(session, now_us())
 
     def left(self, client: str, uid: str, epoch: int, expiry_s: int) -> None:
-        """A connection is over, and the store did not answer."""
+        """A connection is over, and its session still names this broker."""
         self._sessions.left(client, uid, epoch, expiry_s, now_us())
+
+    def taken(self, client: str) -> None:
+        """A connection here has taken the client's session."""
+        self._sessions.taken(client)
 
     async def run(self, over: Over, every_s: float = EVERY_S) -> None:
         """For as long as the broker lives; ``over`` is told of a session that is forgotten."""
@@ -62,9 +66,10 @@ class Orphans:
         for client, orphan in self._sessions.due(now_us()):
             if not self._sessions.is_due(orphan, now_us()):
                 continue  # the store took its time, and no leader counts on this process any more
+            if self._here(client):
+                continue  # it will take the session, or go again
             try:
-                if not self._here(client):
-                    await self._release(client, orphan, over)
+                await self._release(client, orphan, over)
             except Conflict:
                 pass  # somebody has just taken it
             except TocsinError as error:

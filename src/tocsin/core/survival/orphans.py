@@ -6,6 +6,8 @@ the connection closes. It cannot if it dies, or if the store does not answer at 
 - **An earlier run of this broker died.** A scan of the sessions finds the cell (``saw``). After GRACE_US, in which
   clients come back, it is released unless somebody has written it.
 - **The store was away.** What should have been written is known (``left``), and is written once the store answers.
+- **The connection was closed while its session was being taken**, and the client's next one waits here already. That
+  one takes it (``taken``). If it goes without having taken it, the session is released.
 
 A cell has the name of a broker, not of a process, and a standby may have had that name since the broker died. It gives
 the name back when a leader counts on this process, and not before. So a session of an earlier run is released only
@@ -60,8 +62,12 @@ class OrphanedSessions:
                 self._note(session.client, Orphan(session.uid, session.epoch, now_us, None))
 
     def left(self, client: str, uid: str, epoch: int, expiry_s: int, now_us: int) -> None:
-        """A connection is over, and the store did not answer."""
+        """A connection is over, and its session still names this broker."""
         self._note(client, Orphan(uid, epoch, now_us, expiry_s))
+
+    def taken(self, client: str) -> None:
+        """A connection here has taken the client's session: what earlier ones left is settled."""
+        self._known.pop(client, None)
 
     def _note(self, client: str, orphan: Orphan) -> None:
         if client in self._known or len(self._known) < KNOWN_MAX:

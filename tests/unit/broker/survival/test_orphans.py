@@ -102,6 +102,27 @@ async def test_a_client_that_is_back_keeps_its_session(place: Place) -> None:
     assert await place.stored() == SERVED
 
 
+async def test_a_session_waits_for_its_clients_next_connection_and_is_released_if_that_goes_too(
+    place: Place,
+) -> None:
+    await place.write(SERVED)
+    place.orphans.left("me", "u", 3, 60)
+    place.connected.add("me")
+    await place.look()
+    assert await place.stored() == SERVED, "the next connection is about to take it"
+    place.connected.clear()
+    await place.look()
+    assert await place.stored() == msgspec.structs.replace(SERVED, broker="")
+
+
+async def test_a_session_that_was_taken_here_is_nothing_to_release(place: Place) -> None:
+    await place.write(SERVED)
+    place.orphans.left("me", "u", 3, 60)
+    place.orphans.taken("me")
+    await place.look()
+    assert await place.stored() == SERVED
+
+
 @pytest.mark.parametrize(
     "changed", [{"epoch": 4, "broker": "south-1"}, {"uid": "v"}, {"broker": ""}], ids=str
 )
