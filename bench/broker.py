@@ -111,7 +111,9 @@ def plan_loads(plan: Plan) -> list[Load]:
 class Bench:
     """All loads on all brokers."""
 
-    def __init__(self, plan: Plan, seed: int, directory: Path, wanted: str = "") -> None:
+    def __init__(
+        self, plan: Plan, seed: int, directory: Path, wanted: str = "", against: Path | None = None
+    ) -> None:
         self.figures: list[Figure] = []
         self.ratios: list[Ratio] = []
         self.idle: list[idle.Idle] = []
@@ -121,8 +123,9 @@ class Bench:
         self._chance = random.Random(seed)
         self._directory = directory
         self._made = 0
+        self._against = against
         self._mosquitto = servers.mosquitto_program()
-        if self._mosquitto is None:
+        if self._mosquitto is None and against is None:
             self.notes.append("mosquitto is not installed: install the Debian package, or run as root")
 
     def run(self, chosen: Sequence[str]) -> None:
@@ -145,6 +148,9 @@ class Bench:
         self._made += 1
         home = self._directory / str(self._made)
         found: list[contextlib.AbstractContextManager[Server]] = [servers.tocsin(home / "tocsin")]
+        if self._against is not None:
+            other = servers.tocsin(home / "other", name="other", python=str(self._against))
+            return [*found, other]
         if self._mosquitto is not None:
             found.append(servers.mosquitto(self._mosquitto, home / "mosquitto", durable=durable))
         found.append(servers.nats(home / "nats", durable=durable))
@@ -333,6 +339,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--load", default="", metavar="TEXT", help="only loads with this in their name")
     parser.add_argument("--pairs", type=int, help="how often each broker has its turn")
     parser.add_argument(
+        "--against",
+        type=Path,
+        metavar="PYTHON",
+        help="beside another Tocsin, and nobody else: the Python of the environment that has it",
+    )
+    parser.add_argument(
         "--directory", type=Path, help="where the brokers keep their data (default: temporary)"
     )
     chosen = parser.parse_args(argv)
@@ -347,7 +359,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     gc.collect()
     try:
         with tempfile.TemporaryDirectory(prefix="tocsin-bench-", dir=chosen.directory) as directory:
-            bench = Bench(plan, chosen.seed, Path(directory), chosen.load)
+            bench = Bench(plan, chosen.seed, Path(directory), chosen.load, chosen.against)
             if generator == brokers_core:
                 bench.notes.append(
                     "there is one core only: the generator and the brokers take it from each other"
@@ -368,7 +380,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     CONSOLE.print(summary(report))
     for note in report.notes:
         CONSOLE.print(f"note: {note}")
-    if chosen.load:
+    if chosen.load or chosen.against:
         return 0  # a part, which is not to take the place of the whole
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / "broker.json"

@@ -168,8 +168,8 @@ def nats(directory: Path, *, durable: bool = False) -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def tocsin(directory: Path) -> Iterator[Server]:
-    """A network of one broker, with the coordinator and the store that it needs."""
+def tocsin(directory: Path, *, name: str = "tocsin", python: str = sys.executable) -> Iterator[Server]:
+    """A network of one broker, with the coordinator and the store that it needs. ``python``: where it is installed."""
     directory.mkdir(parents=True)
     options = [
         "--auto-ports",
@@ -182,7 +182,7 @@ def tocsin(directory: Path) -> Iterator[Server]:
         "--set",
         "pipeline.enabled=never",
     ]
-    argv = [sys.executable, "-P", "-m", "tocsin", "up", *options]
+    argv = [python, "-P", "-m", "tocsin", "up", *options]
     with _started(argv, directory, piped=True) as process:
         assert process.stdout is not None, "its output is piped"
         line = process.stdout.readline() if select.select([process.stdout], [], [], START_S)[0] else b""
@@ -194,6 +194,6 @@ def tocsin(directory: Path) -> Iterator[Server]:
         brokers = [each for each in family if "broker" in each.cmdline()]
         if len(brokers) != 1:
             raise LoadError(f"there are {len(brokers)} broker processes, not one")
-        server = Server("tocsin", Mqtt(), (at["host"], at["port"]), brokers[0])
+        server = Server(name, Mqtt(), (at["host"], at["port"]), brokers[0])
         server.family = tuple(family)
         yield server
