@@ -298,8 +298,11 @@ class Feed:
         """The server's next message. A pull whose bytes are used up to the last one ends without a word: hence two."""
         for again in (True, False):
             try:
-                async with asyncio.timeout(SILENCE_S):
-                    message = await self._queue.get()
+                if self._queue.empty():
+                    async with asyncio.timeout(SILENCE_S):
+                        message = await self._queue.get()
+                else:
+                    message = self._queue.get_nowait()  # a timer for each would cost more than the rest of it
                 break
             except TimeoutError:
                 if not again:

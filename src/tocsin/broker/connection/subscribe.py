@@ -466,9 +466,14 @@ class ClientSubscriber:
             rights = client.rights()
             if not isinstance(wanted, TopicFilter) and streams is None:
                 streams = sorted(self._exchange.queries.topics(wanted))
+            now_s, most, unlimited = wall_s(), subscription.qos, rights.open
             for kept in retained.all(name, after) if streams is None else retained.of(streams, after):
-                may = not kept.over(wall_s()) and (rights.open or rights.may_receive(kept.publication.topic))
-                yield kept, grants[min(subscription.qos, kept.publication.qos)] if may else None
+                publication = kept.publication
+                may = unlimited or rights.may_receive(publication.topic)
+                if publication.expiry_s is not None and kept.over(now_s):
+                    may = False
+                qos = publication.qos
+                yield kept, grants[qos if qos < most else most] if may else None
 
         client.delivery.replay(name, pages, retained)
 

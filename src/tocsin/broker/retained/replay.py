@@ -126,6 +126,8 @@ class Replay:
         """Send up to so many bytes of one filter's messages, and one more; how many, how many were seen, and whether
         that was all."""
         reader, machine, version = self._reader, self._machine, self._reader.version
+        now_s = wall_s()
+        limited = reader.send_max_bytes < NO_MAXIMUM
         chunk: list[bytes] = []
         size = sent = seen = 0
         ended = True
@@ -134,7 +136,7 @@ class Replay:
                 ended = False
                 break
             seen += 1
-            if granted is None or (reader.send_max_bytes < NO_MAXIMUM and self._too_large(kept, granted)):
+            if granted is None or (limited and self._too_large(kept, granted)):
                 cursor.after = kept.publication.topic
                 continue
             packet_id = machine.extra(granted.qos) if granted.qos else 0
@@ -142,7 +144,7 @@ class Replay:
                 ended = False
                 break
             cursor.after = kept.publication.topic
-            frame = frame_of(kept.publication, version, granted, packet_id, waited_s=kept.waited_s(wall_s()))
+            frame = frame_of(kept.publication, version, granted, packet_id, waited_s=kept.waited_s(now_s))
             chunk.append(frame)
             size += len(frame)
             if size > CHUNK_BYTES:

@@ -174,18 +174,17 @@ class RetainedTopics(Generic[Kept]):
         # The rest at each depth. ``bound`` goes along only where the path so far is that of ``after``.
         stack = [iter([(self._root, bound)])]
         while stack:
-            step = next(stack[-1], None)
-            if step is None:
-                stack.pop()
-                continue
-            node, along = step
             depth = len(stack) - 1
             below = rest is not None and depth >= rest
-            if node.kept is not None and along is None and (below or depth == len(levels)):
-                yield node.kept
-            if node.children and (below or depth < len(levels)):
-                name = "#" if below else levels[depth]
-                stack.append(_children(node, name, depth, along))
+            matches, deeper = below or depth == len(levels), below or depth < len(levels)
+            for node, along in stack[-1]:
+                if matches and along is None and node.kept is not None:
+                    yield node.kept
+                if deeper and node.children:
+                    stack.append(_children(node, "#" if below else levels[depth], depth, along))
+                    break
+            else:
+                stack.pop()
 
 
 def _children(
