@@ -90,6 +90,10 @@ class Client(Recipient, Protocol):
         """Its will."""
         ...
 
+    def will_announced(self) -> None:
+        """The log has its will already, though it is connected."""
+        ...
+
     @property
     def will_id(self) -> str:
         """The id of the will that it came with, also when it is settled; empty: it came without one."""

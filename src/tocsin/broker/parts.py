@@ -53,7 +53,7 @@ from tocsin.broker.links.probes import Probes
 from tocsin.broker.retained.table import Retained, retained_table
 from tocsin.broker.retained.writer import RetainedWriter
 from tocsin.broker.shared.groups import Groups
-from tocsin.broker.streams.registry import StreamRegistry
+from tocsin.broker.streams.registry import WILL, StreamRegistry
 from tocsin.broker.survival.cluster_gossip import ClusterGossip
 from tocsin.broker.survival.covering import Covers
 from tocsin.broker.survival.isolation import Isolation
@@ -491,6 +491,8 @@ class Parts:
         if member.picture.sets and publication.resolved and member.in_doubt(now_us()):
             metadata = publication.metadata
             self._ports.post(MessageRead(topic=publication.topic, metadata=metadata, cause=entry.id))
+        if entry.id.endswith(WILL):
+            self.replication.will_published(self.clients.present.get(publication.client), entry.id)
         self.exchange.take(entry, publication)
 
     async def drain(self, deadline_s: float) -> None:

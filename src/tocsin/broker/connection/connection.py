@@ -54,6 +54,7 @@ from tocsin.core.session.signals import (
     SendPacket,
     Subscribe,
     Unsubscribe,
+    WillAnnounced,
     WireFailed,
 )
 from tocsin.core.session.subscribe import Refused
@@ -664,6 +665,10 @@ class Connection(asyncio.Protocol):
         will = self._session.will
         left = (self.prefix, self.delivery.session, self.delivery.session_epoch, self.user)
         return None if will is None else self._exchange.registry.bequest(will, self.client_id, *left)
+
+    def will_announced(self) -> None:
+        """The log has the client's will already, though the client lives: a backup took this broker for lost."""
+        self.tell(WillAnnounced())
 
     # ── going ───────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -35,6 +35,7 @@ from tocsin.runtime.machines.clock import wall_us
 from tocsin.wire.commands import ClientAway, ClientBack, ClientGone, Streams
 from tocsin.wire.replication import Bequest
 
+WILL: Final = ".will"  # the end of the record id of a will, and of no other
 TOLD_S: Final = 2.0  # for what the coordinator says of a stream to come, and to be applied
 
 Done = Callable[[str | None], None]  # told None, or what the problem is
@@ -256,4 +257,4 @@ class StreamRegistry:
 
 def will_id(prefix: str) -> str:
     """The record id of the will of a client whose other record ids begin so."""
-    return f"{prefix}.will"
+    return f"{prefix}{WILL}"

@@ -233,6 +233,14 @@ class Replicating:
             self.backup.note_void(self.client_state.void(client))
             self._altered(client)
 
+    def will_published(self, client: Client | None, will_id: str) -> None:
+        """The log has a will, whoever put it there. If its client is still connected here, a backup took this broker
+        for lost: the will is settled all the same, here and at the backups, since it is announced once."""
+        self.backup.note_void(will_id)
+        if client is not None and client.will_id == will_id:
+            client.will_announced()
+            self._altered(client.client_id)
+
     def rights_changed(self) -> None:
         """The rules are others: backups are to know the wills that may be published now, and no others."""
         for client in tuple(self.client_state.bequeathing()):

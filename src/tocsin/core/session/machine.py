@@ -33,6 +33,7 @@ Transitions of ``Session``:
     connected       PacketArrived, WireFailed, TimerFired, PeerClosed, ServerStopping, TakenOver, CommitFailed → closed
                     Committed, Released
     *               Moving → closed
+                    WillAnnounced
 
 Packets that a client sends behind its CONNECT without waiting for the answer are kept (at most ``early_max_bytes``) and
 handled, in order, right after the CONNACK. ``core.session.dialogue`` handles the packets of a connected client: a QoS 1
@@ -46,7 +47,7 @@ Invariants
   ``IllegalEvent`` means that the shell is wrong.
 - Each ``Commit`` is answered to the client at most once, and not before ``Committed`` or ``CommitFailed``.
 - The will is published or handed on for later, once, whenever a connected client goes in another way than by a
-  DISCONNECT that says that all is well.
+  DISCONNECT that says that all is well; not if another broker has announced it (``WillAnnounced``).
 - No packet is sent that is larger than the client takes.
 """
 
@@ -97,6 +98,7 @@ from tocsin.core.session.signals import (
     SendPacket,
     ServerStopping,
     TakenOver,
+    WillAnnounced,
     WireFailed,
 )
 from tocsin.core.session.subscribe import Refused
@@ -388,6 +390,10 @@ class Session(TableMachine):
         moved = 0x9D if event.lasting else 0x9C
         return self._disconnect(moved if reference else 0x8B, event.reason, "none", reference)
 
+    def _on_will_announced(self, event: WillAnnounced, now_us: int) -> list[Effect]:
+        self._will = None
+        return []
+
     def _refuse(self, code: int, reason: str, fault: str, reference: str | None = None) -> list[Effect]:
         """Say no to a CONNECT."""
         full = connect.refusal(code, reason, reference)
@@ -443,6 +449,7 @@ class Session(TableMachine):
         (SessionState.CONNECTED, PeerClosed): _on_peer_closed,
         (SessionState.CONNECTED, ServerStopping): _on_stopping,
         ("*", Moving): _on_moving,
+        ("*", WillAnnounced): _on_will_announced,
         (SessionState.CONNECTED, TakenOver): _on_taken_over,
         (SessionState.CONNECTED, Committed): _on_committed,
         (SessionState.CONNECTED, CommitFailed): _on_commit_failed,

@@ -93,6 +93,10 @@ class TakenOver(Event, frozen=True, kw_only=True):
     clean_start: bool = False
 
 
+class WillAnnounced(Event, frozen=True, kw_only=True):
+    """The log has the client's will, though the client is connected: a backup took this broker for lost."""
+
+
 class ServerStopping(Event, frozen=True, kw_only=True):
     """This server goes down on purpose; ``server_reference`` is where the client can go."""
 

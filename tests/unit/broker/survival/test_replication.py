@@ -172,12 +172,36 @@ async def test_a_will_is_in_the_log_once_whoever_publishes_it() -> None:
         await three.until_known(lambda known: "c" in known)
         bequest = three.known(three.local)["c"].head.will
         assert bequest is not None and bequest.record_id
-        peer.close()
         durabilities = [each.parts for each in (three.own, three.local, three.remote)]
+        peer.close()
+        await until(lambda: bool(three.own.parts.message_log.newest))
         for each in durabilities[1:]:
             each.will_publisher.publish(bequest, lambda: None)
         await until(lambda: all(each.message_log.newest for each in durabilities))
         assert [await each.message_log.end() for each in durabilities] == [1, 1, 1]
+
+
+async def test_a_will_that_a_mistaken_backup_announced_is_settled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with brokers() as three:
+        three.back()
+        will = Will(topic="gone/c", payload=b"bye", qos=QoS.AT_LEAST_ONCE)
+        peer = await three.own.peer(connect=ConnectPacket("c", session_expiry_interval=100, will=will))
+        await three.until_known(lambda known: "c" in known and known["c"].head.will is not None)
+        bequest = three.known(three.local)["c"].head.will
+        assert bequest is not None
+        three.local.parts.will_publisher.publish(bequest, lambda: None)
+        await three.until_known(lambda known: known["c"].head.will is None and known["c"].head.connected)
+        assert all(
+            door.parts.replication.backup.is_void(bequest.record_id) for door in (three.own, three.remote)
+        )
+        # The store forgets ids after a while; from then on only the broker itself keeps the will from a second place.
+        written: list[str] = []
+        monkeypatch.setattr(three.own.parts.message_log, "commit", lambda *record: written.append(record[1]))
+        peer.writer.transport.abort()
+        await three.until_known(lambda known: not known["c"].head.connected)
+        assert written == []
 
 
 @pytest.mark.parametrize("delay_s", [0, 1])

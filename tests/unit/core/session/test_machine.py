@@ -54,6 +54,7 @@ from tocsin.core.session.signals import (
     SendPacket,
     ServerStopping,
     TakenOver,
+    WillAnnounced,
     WireFailed,
 )
 from tocsin.errors import Malformed, PacketTooLarge
@@ -142,6 +143,13 @@ def test_a_client_back_in_time_voids_its_will_unless_it_starts_clean(
     session = connected(will=will, session_expiry_interval=expiry_s)
     effects = session.handle(TakenOver(clean_start=clean_start), 0)
     assert kinds(effects) == [SendPacket, *([Publish] if published else []), Close]
+
+
+def test_a_will_that_another_broker_announced_is_not_repeated() -> None:
+    session = connected(will=WILL)
+    assert session.handle(WillAnnounced(), 0) == []
+    assert session.will is None
+    assert kinds(session.handle(PeerClosed(), 0)) == [Close]
 
 
 def test_a_will_that_the_client_may_not_publish_is_not() -> None:
