@@ -168,6 +168,7 @@ class Broker:
             logs={places.commands.name: commands},
         )
         self.parts = Parts(self._ports(security, results), stored)
+        self.sys_topics = SysTopics(self.parts)
         self._fitness = fitness or Resources(
             settings, self._spare or own.id, own.cluster, standby=own.role == Role.STANDBY
         )
@@ -266,7 +267,7 @@ class Broker:
             asyncio.create_task(self._attend(listening)),
             asyncio.create_task(self._driver.run()),
             asyncio.create_task(parts.run()),
-            asyncio.create_task(SysTopics(parts).run()),
+            asyncio.create_task(self.sys_topics.run()),
             asyncio.create_task(self._fitness.run()),
             asyncio.create_task(parts.isolation.run(self._table)),
             asyncio.create_task(parts.listener.ending.wait()),

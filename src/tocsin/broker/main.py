@@ -6,11 +6,14 @@ import socket
 from collections.abc import Mapping
 
 import msgspec
+import structlog
 
-from tocsin.broker.assembly import run_broker
+from tocsin.broker.assembly import Broker, run_broker
 from tocsin.broker.channels.result_reader import DatasetFiles
 from tocsin.broker.door.listener import listening_socket
 from tocsin.broker.identity import info_of, link_security, results_directory
+from tocsin.broker.metrics import served
+from tocsin.config.broker import METRICS_LISTENER
 from tocsin.errors import SettingError
 from tocsin.results.reader import ResultsReader
 from tocsin.runtime.process import Process
@@ -31,6 +34,7 @@ async def serve(process: Process, broker_id: str) -> None:
     listening = {
         name: listening_socket(configured.host_of(name), port, broker_id)
         for name, port in configured.ports().items()
+        if name != METRICS_LISTENER
     }
     store = await JetStreamStore.open(settings.nats, "broker", name=f"broker {broker_id}")
     store.shares = settings.shares.by_name(settings.network)
@@ -47,7 +51,11 @@ async def serve(process: Process, broker_id: str) -> None:
 
     cache_bytes = settings.budgets.results_cache_bytes
     results = DatasetFiles(ResultsReader(results_directory(settings), cache_bytes=cache_bytes))
+    running: list[Broker] = []  # the newest is the last: a standby that takes a place is another broker
     try:
-        await run_broker(process, own, store, security, listen, results)
+        async with served(configured, lambda: running[-1].sys_topics.figures() if running else {}) as metrics:
+            if metrics:
+                structlog.get_logger().info("figures for Prometheus are served", address=metrics)
+            await run_broker(process, own, store, security, listen, results, began=running.append)
     finally:
         await store.close()

@@ -51,12 +51,13 @@ class SysTopics:
             await asyncio.sleep(EVERY_S)
 
     def say(self) -> None:
-        for name, value in self._now().items():
+        for name, value in self.figures().items():
             if self._said.get(name) != value:
                 self._said[name] = value
                 self._parts.exchange.say(Publication(ROOT + name, value.encode(), 0, "", retain=True))
 
-    def _now(self) -> dict[str, str]:
+    def figures(self) -> dict[str, str]:
+        """The figures as they are now, by topic below ``ROOT``."""
         parts, listener = self._parts, self._parts.listener
         counts, table = parts.counts, parts.statistics()
         self._most = max(self._most, listener.clients)

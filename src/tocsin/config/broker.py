@@ -13,7 +13,8 @@ Role = Literal["edge", "routing", "standby"]
 # Fields of a broker that are ports, with the scheme of clients' addresses there; then that of links, which has none.
 SCHEMES = {"port": "mqtt", "tls_port": "mqtts", "ws_port": "ws", "wss_port": "wss"}
 LINK_LISTENER = "link_port"
-LISTENERS = (*SCHEMES, LINK_LISTENER)
+METRICS_LISTENER = "metrics_port"  # HTTP, for collectors
+LISTENERS = (*SCHEMES, LINK_LISTENER, METRICS_LISTENER)
 LOOPBACK = {
     "0.0.0.0": "127.0.0.1",
     "::": "::1",
@@ -89,6 +90,18 @@ class Broker(Section, frozen=True, kw_only=True):
             description=f"Address on which it listens for links, and at which other brokers reach it. {_OWN_HOST}",
         ),
     ] = ""
+    metrics_host: Annotated[
+        str,
+        Meta(max_length=253, description="Address on which its figures can be fetched; anybody there may."),
+    ] = "127.0.0.1"
+    metrics_port: Annotated[
+        int,
+        Meta(
+            ge=-1,
+            le=65_535,
+            description="Port of its figures for Prometheus, at `/metrics`. -1: none; 0: choose a free one.",
+        ),
+    ] = -1
     advertise: Annotated[
         str,
         Meta(

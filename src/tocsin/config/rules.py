@@ -124,7 +124,7 @@ def _check_brokers(settings: Settings, origins: Mapping[str, str]) -> None:
             )
         seen[broker.id] = index
         _check_host(f"{where}.host", broker.host, source)
-        for name in ("tls_host", "ws_host", "wss_host", "link_host"):
+        for name in ("tls_host", "ws_host", "wss_host", "link_host", "metrics_host"):
             if getattr(broker, name):
                 _check_host(f"{where}.{name}", getattr(broker, name), source)
         if broker.role != "routing" and not broker.entrances():

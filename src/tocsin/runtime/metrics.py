@@ -55,9 +55,8 @@ async def served(host: str, port: int, tell: Tell, *, whose: str, setting: str) 
     if port < 0:
         yield ""
         return
-    door = _Door(tell)
     try:
-        server = await asyncio.start_server(door.answer, host, port, limit=HEAD_MAX_BYTES)
+        server = await asyncio.start_server(_Door(tell).answer, host, port, limit=HEAD_MAX_BYTES)
     except OSError:
         raise PortTaken(host, port, f"{whose}'s metrics", setting) from None
     try:

@@ -355,6 +355,16 @@ def test_the_feeds_door_needs_a_host_and_its_own_port(refused: Refusal) -> None:
     assert error.key == "feeds.http_port" and "uses the same port" in error.problem
 
 
+def test_the_figures_of_a_broker_need_a_port_of_their_own(refused: Refusal) -> None:
+    one = {"id": "a", "cluster": "c", "port": 1, "metrics_port": 0}
+    broker = load(flags={"brokers": [one | {"host": "0.0.0.0"}]}).settings.brokers[0]
+    assert (broker.ports()["metrics_port"], broker.host_of("metrics_port")) == (0, "127.0.0.1")
+    assert broker.entrances().keys() == {"mqtt"}
+    error = refused(flags={"brokers": [one | {"metrics_port": 1}]})
+    assert error.key == "brokers[0].metrics_port" and "uses the same port" in error.problem
+    assert refused(flags={"brokers": [one | {"metrics_host": "a b"}]}).key == "brokers[0].metrics_host"
+
+
 @pytest.mark.parametrize("section", ["feeds", "pipeline"])
 def test_figures_need_a_host_and_a_port_of_their_own(refused: Refusal, section: str) -> None:
     assert refused(flags={f"{section}.metrics_host": "a b"}).key == f"{section}.metrics_host"

@@ -49,6 +49,7 @@ class BrokerAddress(msgspec.Struct, frozen=True, omit_defaults=True):
     ws_host: str = ""
     wss_host: str = ""
     link_host: str = ""
+    metrics_port: int = -1
 
     @classmethod
     def of(cls, broker: Broker) -> BrokerAddress:
