@@ -33,7 +33,7 @@ async def test_what_sys_says_is_told_to_collectors(door: Door) -> None:
     told = {name.removeprefix("tocsin_broker_") for name, label in found if not label}
     names = {re.sub("[/-]", "_", topic) + "_total" * (topic in COUNTERS) for topic in numbers}
     assert names - told == {"retained messages_count"}  # mosquitto's spelling of retained/count
-    assert COUNTERS <= figures.keys()
+    assert figures.keys() >= COUNTERS
 
 
 async def test_every_budget_is_told_in_bytes(door: Door) -> None:

@@ -102,7 +102,7 @@ async def test_a_client_that_is_back_keeps_its_session(place: Place) -> None:
     assert await place.stored() == SERVED
 
 
-async def test_a_session_waits_for_its_clients_next_connection_and_is_released_if_that_goes_too(
+async def test_a_taken_session_waits_for_the_next_connection(
     place: Place,
 ) -> None:
     await place.write(SERVED)
