@@ -53,6 +53,18 @@ def test_a_failure_shows_its_seed_faults_last_events_and_replay_command() -> Non
     assert len(lines) < 100
 
 
+def test_all_seeds_are_run_and_the_broken_ones_listed_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tocsin.cli.sim.TELL_S", 0.0)
+    run = ("run", "counted-twice", "--from", str(PLANTED), "--runs", "300")
+    _, first = invoke(*run)
+    code, output = invoke(*run, "--keep-going")
+    assert code == 1 and "300 runs in" in output
+    (listed,) = [line for line in output.splitlines() if " broke: " in line]
+    seeds = listed.partition(" broke: ")[2].split(", ")
+    assert first.split("--seed ")[1].split()[0] == seeds[0] and len(seeds) > 1
+    assert "counted-twice: 100 of 300 runs" in output  # no terminal: progress in lines
+
+
 def test_a_replay_tells_the_whole_story_and_fails_as_the_run_did() -> None:
     code, output = invoke("run", "counted-twice", "--from", str(PLANTED), "--runs", "300")
     seed = output.split("--seed ")[1].split()[0]

@@ -21,6 +21,7 @@ from tocsin.sim.scenario import Scenario
 RUNS = 1_000  # about half a minute on two cores
 JOBS_MAX = 256
 LAST_LINES = 40  # of a failing run's story: what led to it is nearly always within a second of virtual time
+TELL_S = 30.0  # between two lines of progress where no bar can be drawn
 BROKE = 1  # exit code: an invariant broke
 BAD_USAGE = 2
 
@@ -69,9 +70,12 @@ def run_scenario(
         bool, typer.Option("--replay", help="Print the seed's story even if it passes.")
     ] = False,
     full: Annotated[bool, typer.Option("--full", help="Print the whole story, not only its end.")] = False,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Run all seeds, and list those that broke.")
+    ] = False,
 ) -> None:
     """Run a scenario from one seed or many; exit code 1 if an invariant broke."""
-    _words_for_errors(lambda: _run(name, seed, runs, first_seed, jobs, source, show_replay, full))
+    _words_for_errors(lambda: _run(name, seed, runs, first_seed, jobs, source, show_replay, full, keep_going))
 
 
 def _words_for_errors(act: Callable[[], None]) -> None:
@@ -91,6 +95,7 @@ def _run(
     source: Path | None,
     show_replay: bool,
     full: bool,
+    keep_going: bool,
 ) -> None:
     if seed is not None and runs is not None:
         raise BadSimOption("--seed and --runs do not go together", "Give one seed, or how many to run")
@@ -106,23 +111,25 @@ def _run(
     if show_replay and seed is not None:
         story = replay(scenario, seed)
         _tell_story(story, full=True)
-        failed: Outcome | None = story.outcome if story.outcome.broken else None
+        failed = [story.outcome] if story.outcome.broken else []
     else:
         first, count = (first_seed, runs or RUNS) if seed is None else (seed, 1)
-        failed = _run_seeds(scenario, first, count, jobs, source)
-        if failed is not None:
-            _tell_story(replay(scenario, failed.seed), full=full)
-    if failed is not None:
+        failed = _run_seeds(scenario, first, count, jobs, source, keep_going)
+        if failed:
+            _tell_story(replay(scenario, failed[0].seed), full=full)
+    if failed:
         origin = "" if source is None else f" --from {source}"
-        _say(f"replay it: tocsin sim run {name}{origin} --seed {failed.seed} --replay")
+        _say(f"replay it: tocsin sim run {name}{origin} --seed {failed[0].seed} --replay")
         raise typer.Exit(BROKE)
 
 
-def _run_seeds(scenario: Scenario, first: int, count: int, jobs: int, source: Path | None) -> Outcome | None:
-    """Run seeds up to the first failure, and return that run."""
+def _run_seeds(
+    scenario: Scenario, first: int, count: int, jobs: int, source: Path | None, keep_going: bool
+) -> list[Outcome]:
+    """Run seeds up to the first failure, or all of them, and return the runs that failed."""
     done = events = virtual_us = 0
-    began = time.perf_counter()
-    failed = None
+    began = told = time.perf_counter()
+    failed: list[Outcome] = []
     progress = Progress(
         TextColumn(scenario.name),
         BarColumn(),
@@ -137,11 +144,19 @@ def _run_seeds(scenario: Scenario, first: int, count: int, jobs: int, source: Pa
             events += outcome.events
             virtual_us += outcome.virtual_us
             progress.update(task, completed=done)
+            if not complaints.is_terminal and time.perf_counter() - told >= TELL_S:
+                told = time.perf_counter()
+                complaints.print(f"{scenario.name}: {done} of {count} runs, {len(failed)} broken")
             if outcome.broken is not None:
-                failed = outcome
-                break
+                failed.append(outcome)
+                if not keep_going:
+                    break
     took = max(time.perf_counter() - began, 1e-9)
-    verdict = "no invariant broke" if failed is None else "an invariant broke in the last"
+    verdict = "no invariant broke"
+    if failed:
+        verdict = "an invariant broke in the last"
+    if failed and keep_going:
+        verdict = f"{len(failed)} broke: {', '.join(str(each.seed) for each in failed)}"
     _say(
         f"{done} runs in {took:.1f} s ({done / took:,.0f} runs/s, {events / took:,.0f} events/s), "
         f"{virtual_us / 3_600_000_000:.1f} hours of virtual time: {verdict}"
