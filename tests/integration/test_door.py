@@ -59,6 +59,29 @@ def nobody_restarts(network: dict[str, Any]) -> Iterator[None]:
         os.kill(file.pid, signal.SIGCONT)
 
 
+# A program of ours with a lasting session. It knows one broker, and prints what it hears.
+LISTENER = """
+import sys
+from tocsin.client import Client
+
+with Client(sys.argv[1], client_id="listener", session_expiry_s=600) as client:
+    messages = client.subscribe("a/#", qos=1)
+    print("listens", flush=True)
+    for message in messages:
+        print(message.text, flush=True)
+"""
+
+
+@contextlib.contextmanager
+def listener(server: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-P", "-c", LISTENER, server]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+        try:
+            yield program
+        finally:
+            program.kill()
+
+
 class Phone:
     """A client of MQTT 3.1.1 that knows one address, and dials it again when it is cut off."""
 
@@ -89,6 +112,7 @@ class Phone:
     def __exit__(self, *how: object) -> None:
         self._client.disconnect()
         self._client.loop_stop()
+        self._client.__del__()  # paho closes its own pair of sockets nowhere else
 
 
 async def test_one_address_is_enough_while_two_brokers_die() -> None:
@@ -108,3 +132,26 @@ async def test_one_address_is_enough_while_two_brokers_die() -> None:
                 await asyncio.to_thread(phone.hear, b"message %d" % number)
             assert len(set(dead)) == 2, "the phone was passed on to another broker"
             assert explained(network, dead[0])["broker"] not in dead
+
+
+async def test_a_program_away_during_three_changes_of_plan_gets_in() -> None:
+    brokers = json.dumps([{"id": f"north-{each}", "cluster": "north"} for each in range(1, 5)])
+    with up("--set", f"brokers={brokers}", level="error") as network, nobody_restarts(network):
+        door = Server("127.0.0.1", network["door"]["port"])
+        host, port = address(network, "north-1")
+        with listener(f"{host}:{port}") as program:
+            assert program.stdout is not None
+            assert await asyncio.to_thread(program.stdout.readline) == "listens\n"
+            os.kill(program.pid, signal.SIGSTOP)
+            dead: list[str] = []
+            for number in range(1, 4):
+                dead.append(f"north-{number}")
+                os.kill(network["pids"][f"broker/{dead[-1]}"], signal.SIGKILL)
+                async with asyncio.timeout(DEADLINE_S):  # until the network has another plan
+                    while (await asyncio.to_thread(explained, network, dead[-1]))["broker"] in dead:
+                        await asyncio.sleep(0.2)
+            async with asyncio.timeout(DEADLINE_S), AsyncClient([door]) as other:
+                await other.publish("a/b", "there you are", qos=1)
+            os.kill(program.pid, signal.SIGCONT)
+            async with asyncio.timeout(DEADLINE_S):
+                assert await asyncio.to_thread(program.stdout.readline) == "there you are\n"
