@@ -67,6 +67,17 @@ def test_publishers_cycle_among_subscribers_of_the_full_system(tmp_path: Path) -
     assert "`tocsin lab cqbs --quick --only full` wrote this page on " in written
 
 
+def test_every_design_tells_each_subscriber_of_every_change(tmp_path: Path) -> None:
+    done(lab(tmp_path, "--quick", "--only", "designs"))
+    designs = {each["design"]: each for each in results(tmp_path)["designs"]}
+    assert list(designs) == ["logged", "ahead", "broadcast"]
+    for each in designs.values():
+        found = each["found"]
+        assert found["changes"] == 40 and found["expected"] > 100
+        assert (found["lost"], found["unexpected"], found["sets_wrong"]) == (0, 0, 0)
+    assert [name for name, each in designs.items() if each["behind"] is not None] == ["ahead"]
+
+
 def test_an_interrupted_experiment_keeps_what_it_has_and_leaves_nothing_running(tmp_path: Path) -> None:
     process = lab(tmp_path, "--only", "full", "--only", "coordinator", "--scale", "0.1", "--minutes", "30")
     try:

@@ -1,4 +1,4 @@
-"""The three experiments of the CQBS paper (section V), on real processes.
+"""The experiments of the CQBS paper (section V), and the designs that it only considers (VI-B), on real processes.
 
 | module | what it is |
 | --- | --- |
@@ -9,6 +9,7 @@
 | ``whole`` | V-C: brokers and coordinators, publishers that cycle among the subscribers |
 | ``crowd``, ``forwarding`` | the clients of V-A and V-C: the processes that they are, and how those are run |
 | ``dummies`` | the brokers without clients of V-B, a process |
+| ``designs`` | VI-B: consensus off the hot path, and no coordinator at all, beside Tocsin's design |
 | ``changes`` | what those say and ask, and whether all of it was heard |
 | ``plots`` | pictures, with the paper's values drawn in |
 | ``run`` | all of it, and what is written down |

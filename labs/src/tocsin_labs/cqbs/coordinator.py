@@ -102,11 +102,7 @@ def _job(plan: Coordination, network: Running, seed: int, raw: Path) -> Job:
         nats=settings.nats,
         network=settings.network,
         heartbeat_us=settings.membership.beat_ms * 1_000,
-        brokers=plan.brokers,
-        subscribers=plan.subscribers,
-        publishers=plan.publishers,
-        changes=plan.changes,
-        interval_s=plan.interval_s,
+        plan=plan,
         seed=seed,
         raw=str(raw),
     )

@@ -11,10 +11,10 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Protocol
 
 import msgspec
 import structlog
@@ -32,8 +32,8 @@ from tocsin.core.coordination.participant.signals import (
 )
 from tocsin.core.machine import Effect
 from tocsin.model.network import BrokerInfo, Role, broker_address
-from tocsin.model.stream import LISTING
-from tocsin.ports import Log
+from tocsin.model.stream import LISTING, Metadata
+from tocsin.ports import Log, Store
 from tocsin.query import Query
 from tocsin.runtime.machines.driver import Driver
 from tocsin.store.jetstream import JetStreamStore
@@ -41,6 +41,7 @@ from tocsin.wire.commands import Streams
 from tocsin_demo import worker
 from tocsin_demo.worker import Desk
 from tocsin_labs.cqbs.changes import MARK, Change, Notice, changes, differing, expected, queries
+from tocsin_labs.cqbs.plan import Coordination
 
 READY_S: Final = 60.0
 SETTLE_S: Final = (
@@ -56,13 +57,19 @@ class Job(msgspec.Struct, frozen=True):
     nats: Nats
     network: str
     heartbeat_us: int
-    brokers: int
-    subscribers: int
-    publishers: int
-    changes: int
-    interval_s: tuple[float, float]
+    plan: Coordination
     seed: int
     raw: str  # the file to write
+
+
+class Broker(Protocol):
+    """A broker without clients, of whatever design."""
+
+    def ask(self, asked: Sequence[tuple[int, Query]]) -> None: ...
+
+    def say(self, change: Change) -> int: ...
+
+    def known(self, number: int) -> Mapping[str, Metadata] | None: ...
 
 
 class Ears:
@@ -95,24 +102,27 @@ def _set_of(query: Query) -> str:
 class Dummy:
     """One broker."""
 
-    def __init__(self, number: int, store: JetStreamStore, log: Log, job: Job, ears: Ears) -> None:
+    def __init__(
+        self, number: int, store: Store, log: Log, places: StoreNames, heartbeat_us: int, ears: Ears
+    ) -> None:
         info = BrokerInfo(f"dummy-{number}", "lab", Role.EDGE, "127.0.0.1", 1)
-        places = StoreNames(job.network)
-        self.machine = Participant(info, places, job.heartbeat_us)
+        self.machine = Participant(info, places, heartbeat_us)
         self._tickets = 0
         self._ears = ears
         self._numbers: dict[str, int] = {}  # of queries, by their ids
+        self._texts: dict[int, str] = {}  # the reverse
         self.driver = Driver(
             self.machine,
             broker_address(info.id),
             store,
-            network=job.network,
+            network=places.network,
             own=self._own,
             logs={places.commands.name: log},
         )
 
     def ask(self, asked: Sequence[tuple[int, Query]]) -> None:
         self._numbers = {_set_of(query): number for number, query in asked}
+        self._texts = {number: _set_of(query) for number, query in asked}
         self._ears.unanswered |= self._numbers.keys()
         self.driver.post(QueriesChanged(added=tuple((_set_of(query), query.text) for _, query in asked)))
 
@@ -123,6 +133,10 @@ class Dummy:
         sent_ns = time.monotonic_ns()
         self.driver.post(ClientsChanged(ticket=self._tickets, command=command))
         return sent_ns
+
+    def known(self, number: int) -> Mapping[str, Metadata] | None:
+        """The set of a query of this broker."""
+        return self.machine.streams(self._texts[number])
 
     def _own(self, effect: Effect) -> None:
         match effect:
@@ -144,64 +158,75 @@ class Dummy:
 
 async def work(job: Job, desk: Desk) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    asked, planned = queries(job.subscribers), changes(job.publishers, job.changes, job.seed)
     ears = Ears()
     async with AsyncExitStack() as stack:
-        dummies = [await _dummy(number, job, ears, stack) for number in range(1, job.brokers + 1)]
-        for number, dummy in enumerate(dummies):
-            dummy.ask(list(enumerate(asked))[number :: job.brokers])
-        async with asyncio.timeout(READY_S):
-            while ears.unanswered:
-                await ears.wait()
-        desk.tell("ready")
-        sent = await _say_all(job, planned, dummies, desk)
-        said = planned[: len(sent)]
-        await asyncio.sleep(SETTLE_S)
-        due, sets = expected(asked, said)
-        got = await _hear_all(due, ears)
-        known = [
-            dummies[number % job.brokers].machine.streams(_set_of(query))
-            for number, query in enumerate(asked)
-        ]
-        wrong = differing(sets, known)
-    _write(Path(job.raw), sent, ears.notices, job.brokers)
-    desk.tell(
-        "done",
-        len(sent),
-        expected=len(due),
-        lost=len(due - got),
-        unexpected=len(got - due),
-        queries=len(asked),
-        sets_wrong=wrong,
-        began_ns=min(sent, default=0),
-    )
+        dummies = [await _dummy(number, job, ears, stack) for number in range(1, job.plan.brokers + 1)]
+        found = await play(job.plan, job.seed, Path(job.raw), dummies, ears, desk)
+    desk.tell("done", **found)
+
+
+async def play(
+    plan: Coordination, seed: int, raw: Path, brokers: Sequence[Broker], ears: Ears, desk: Desk
+) -> dict[str, Any]:
+    """Ask all queries, send all changes, and hold what was heard against what is due."""
+    asked, planned = queries(plan.subscribers), changes(plan.publishers, plan.changes, seed)
+    for number, broker in enumerate(brokers):
+        broker.ask(list(enumerate(asked))[number :: len(brokers)])
+    async with asyncio.timeout(READY_S):
+        while ears.unanswered:
+            await ears.wait()
+    desk.tell("ready")
+    sent = await _say_all(plan, seed, planned, brokers, desk)
+    said = planned[: len(sent)]
+    await asyncio.sleep(SETTLE_S)
+    due, sets = expected(asked, said)
+    got = await _hear_all(due, ears)
+    known = [brokers[number % len(brokers)].known(number) for number in range(len(asked))]
+    _write(raw, sent, ears.notices, len(brokers))
+    return {
+        "count": len(sent),
+        "expected": len(due),
+        "lost": len(due - got),
+        "unexpected": len(got - due),
+        "queries": len(asked),
+        "sets_wrong": differing(sets, known),
+        "began_ns": min(sent, default=0),
+    }
 
 
 async def _dummy(number: int, job: Job, ears: Ears, stack: AsyncExitStack) -> Dummy:
     store = await JetStreamStore.open(job.nats, "broker", name=f"dummy-{number}", deadline_s=30.0)
     stack.push_async_callback(store.close)
-    dummy = Dummy(number, store, await store.log(StoreNames(job.network).commands), job, ears)
-    running = asyncio.create_task(dummy.driver.run())
-
-    async def end() -> None:
-        if running.done():
-            running.result()  # the machine has a bug: let it be seen
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-
-    stack.push_async_callback(end)
+    places = StoreNames(job.network)
+    dummy = Dummy(number, store, await store.log(places.commands), places, job.heartbeat_us, ears)
+    keep(dummy.driver.run(), stack)
     return dummy
 
 
-async def _say_all(job: Job, planned: Sequence[Change], dummies: Sequence[Dummy], desk: Desk) -> list[int]:
+def keep(running: Coroutine[Any, Any, None], stack: AsyncExitStack) -> None:
+    """Run it until the stack is left; a failure shows then."""
+    task = asyncio.create_task(running)
+
+    async def end() -> None:
+        if task.done():
+            task.result()  # it has a bug: let it be seen
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    stack.push_async_callback(end)
+
+
+async def _say_all(
+    plan: Coordination, seed: int, planned: Sequence[Change], brokers: Sequence[Broker], desk: Desk
+) -> list[int]:
     """Send one change after the other, each at its stream's broker; when each was sent."""
-    chance = random.Random(job.seed)
+    chance = random.Random(seed)
     sent: list[int] = []
     for change in planned:
-        if not await desk.pause(chance.uniform(*job.interval_s)):
+        if not await desk.pause(chance.uniform(*plan.interval_s)):
             break
-        home = int(change.topic.rpartition("/")[2]) % len(dummies)
-        sent.append(dummies[home].say(change))
+        home = int(change.topic.rpartition("/")[2]) % len(brokers)
+        sent.append(brokers[home].say(change))
         if len(sent) % NEWS_EVERY == 0:
             desk.tell("progress", len(sent))
     return sent

@@ -46,8 +46,19 @@ class Whole(msgspec.Struct, frozen=True):
     seconds: float = 300.0
 
 
+Design = Literal["logged", "ahead", "broadcast"]
+
+
+class Designs(msgspec.Struct, frozen=True):
+    """VI-B: V-B's load, for a shorter time."""
+
+    load: Coordination = Coordination(publishers=150, changes=150)
+    designs: tuple[Design, ...] = ("logged", "ahead", "broadcast")
+    servers: tuple[Literal[1, 3], ...] = (1, 3)  # of the store
+
+
 class Plan(msgspec.Struct, frozen=True):
-    """All three."""
+    """All four."""
 
     words: str = "the paper's parameters"  # its name, for readers of the results
     seed: int = 1
@@ -55,6 +66,7 @@ class Plan(msgspec.Struct, frozen=True):
     single: Single = Single()
     coordination: Coordination = Coordination()
     whole: Whole = Whole()
+    designs: Designs = Designs()
 
 
 QUICK = Plan(
@@ -62,6 +74,10 @@ QUICK = Plan(
     single=Single(subscribers=(1, 5), seconds=1.0),
     coordination=Coordination(brokers=4, subscribers=40, publishers=40, changes=20, interval_s=(0.01, 0.05)),
     whole=Whole(subscribers_each=2, publishers_each=2, change_s=(0.5, 1.0), seconds=2.0),
+    designs=Designs(
+        load=Coordination(brokers=4, subscribers=40, publishers=20, changes=20, interval_s=(0.01, 0.05)),
+        servers=(1,),
+    ),
 )
 
 
@@ -91,18 +107,22 @@ def _scaled(given: Plan, scale: float) -> Plan:
     def times(number: int) -> int:
         return max(1, round(number * scale))
 
-    coordination, whole = given.coordination, given.whole
+    def load(given: Coordination) -> Coordination:
+        return msgspec.structs.replace(
+            given,
+            subscribers=times(given.subscribers),
+            publishers=times(given.publishers),
+            changes=times(given.changes),
+        )
+
+    whole = given.whole
     return msgspec.structs.replace(
         given,
         words=f"{given.words}, with {scale:g} times the clients and changes",
         single=msgspec.structs.replace(
             given.single, subscribers=tuple(dict.fromkeys(map(times, given.single.subscribers)))
         ),
-        coordination=msgspec.structs.replace(
-            coordination,
-            subscribers=times(coordination.subscribers),
-            publishers=times(coordination.publishers),
-            changes=times(coordination.changes),
-        ),
+        coordination=load(given.coordination),
+        designs=msgspec.structs.replace(given.designs, load=load(given.designs.load)),
         whole=msgspec.structs.replace(whole, subscribers_each=times(whole.subscribers_each)),
     )

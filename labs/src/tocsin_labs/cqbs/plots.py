@@ -1,7 +1,8 @@
-"""The results as pictures like the paper's figures 5 to 7, with its values drawn in."""
+"""The results as pictures like the paper's figures 5 to 7, with its values drawn in, and one of the designs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ CHANGING: Final = "#27aae1"
 FIRSTS: Final = "#e67e22"
 REPLICATED: Final = "#1e8449"
 THEIRS: Final = "#555555"
+DESIGNS: Final = ("#c0392b", "#e67e22", "#1e8449", "#7d3c98", "#27aae1")  # a line each
 
 
 def _dots(axes: Any, points: list[tuple[float, float]], colour: str, label: str, size: float = 3.0) -> None:
@@ -89,3 +91,15 @@ def draw_full(out: Path) -> None:
     _theirs(axes, paper.WHOLE)
     _finish(axes, "full system", "forwarding latency (ms)")
     save(figure, out / "full.png")
+
+
+def draw_designs(names: Sequence[str], out: Path) -> None:
+    """The share of notices that were heard within a time, for each design."""
+    figure, axes = pyplot().subplots(figsize=(8.5, 4.8), layout="constrained")
+    for name, colour in zip(names, DESIGNS, strict=False):
+        heard = sorted(each.latency_ms for each in coordinator.read(out / f"design-{name}.csv"))
+        shares = [100 * rank / len(heard) for rank in range(1, len(heard) + 1)]
+        axes.step(heard, shares, where="post", color=colour, label=name)
+    axes.set_xscale("log")
+    finish(axes, "VI-B: notices of changes, by design and servers of the store", "ms until it is heard", "%")
+    save(figure, out / "designs.png")

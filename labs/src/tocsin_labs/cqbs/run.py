@@ -1,9 +1,9 @@
 """The experiments one after the other, and what is written down of them.
 
-    OUT/single-N.csv  coordinator-alone.csv  coordinator-replicated.csv  full.csv     every sample
-    OUT/summary.csv  summary.md                                                       paper, ours, ratio
-    OUT/results.json                                                                  all that is known
-    OUT/single.png  coordinator.png  full.png                                         if matplotlib is there
+    OUT/single-N.csv  coordinator-alone.csv  coordinator-replicated.csv  full.csv  design-NAME.csv    every sample
+    OUT/summary.csv  summary.md                                                                       paper, ours, ratio
+    OUT/results.json                                                                                  all that is known
+    OUT/single.png  coordinator.png  full.png  designs.png                                            with matplotlib
 
 What an experiment found is written as soon as it ends, so that nothing is lost with a later one.
 """
@@ -19,13 +19,15 @@ import msgspec
 from tocsin_labs import drawing, record
 from tocsin_labs.cqbs import coordinator, paper, plots, single, size, whole
 from tocsin_labs.cqbs.coordinator import Coordinated
+from tocsin_labs.cqbs.designs import run as designs
+from tocsin_labs.cqbs.designs.run import Designed
 from tocsin_labs.cqbs.forwarding import Forwarded
 from tocsin_labs.cqbs.paper import Published
 from tocsin_labs.cqbs.plan import Plan
 from tocsin_labs.figures import Comparison, Spread, markdown
 from tocsin_labs.stage import Stage
 
-EXPERIMENTS: Final = ("single", "coordinator", "full", "size")
+EXPERIMENTS: Final = ("single", "coordinator", "full", "designs", "size")
 PARTS: Final = ("alone", "replicated")  # of the second
 # This project's own targets.
 REPLICATED_TARGET: Final = (15.0, 40.0)  # mean and 95th percentile, ms
@@ -44,12 +46,19 @@ class Results(msgspec.Struct):
     alone: Coordinated | None = None
     replicated: Coordinated | None = None
     full: Forwarded | None = None
+    designs: list[Designed] = []
     lines: dict[str, dict[str, int]] = {}  # of small clients: language → part → lines of code
 
     @property
     def partial(self) -> bool:
         """An experiment was cut short."""
-        parts = (*self.single.values(), self.alone, self.replicated, self.full)
+        parts = (
+            *self.single.values(),
+            *(each.found for each in self.designs),
+            self.alone,
+            self.replicated,
+            self.full,
+        )
         return any(part is not None and part.partial for part in parts)
 
 
@@ -78,6 +87,9 @@ async def run(
         write(results, stage.out)
     if "full" in only and not stage.is_cut:
         results.full = await whole.run(plan.whole, plan.servers, plan.seed, stage)
+        write(results, stage.out)
+    if "designs" in only and not stage.is_cut:
+        await designs.run(plan.designs, plan.seed, stage, results.designs)
         write(results, stage.out)
     return results
 
@@ -110,6 +122,8 @@ def comparisons(results: Results) -> list[Comparison]:
         rows += _latencies("V-C, a stream's first message", None, results.full.first)
         rows += _latencies("V-C, messages with a change", None, results.full.changing)
         rows.append(_lost("V-C", results.full))
+    for design in results.designs:
+        rows += _design(design)
     for language, part, published_lines, lines in size.table(results.lines):
         name = f"Table II, {language}" + (" (theirs: Go)" if language == "C" else "")
         target = paper.LINES["Python"]["total"] if (language, part) == ("Python", size.TOTAL) else None
@@ -134,6 +148,19 @@ def _latencies(
 
 def _lost(name: str, found: Forwarded) -> Comparison:
     return Comparison(name, "messages lost", f"of {found.sent}", None, found.sent - found.arrived)
+
+
+def _design(design: Designed) -> list[Comparison]:
+    name, found = f"VI-B, {design.name}", design.found
+    rows = _latencies(name, None, found.all)
+    rows += _latencies(f"{name}, the first to hear", None, found.first)
+    rows.append(Comparison(name, "processor for a change", "ms", None, design.cpu_ms))
+    if design.behind is not None:
+        rows.append(Comparison(name, "on disk after it was told, mean", "ms", None, design.behind.mean))
+        rows.append(Comparison(name, "on disk after it was told, longest", "ms", None, design.behind.longest))
+    rows.append(Comparison(name, "notices lost", f"of {found.expected}", None, found.lost))
+    rows.append(Comparison(name, "queries with a wrong set", f"of {found.queries}", None, found.sets_wrong))
+    return rows
 
 
 def heading(results: Results) -> str:
@@ -165,4 +192,6 @@ def draw(results: Results, out: Path) -> str:
         plots.draw_coordinator(results.alone, results.replicated, out)
     if results.full:
         plots.draw_full(out)
+    if results.designs:
+        plots.draw_designs([each.name for each in results.designs], out)
     return f"pictures are in {out}"

@@ -1,0 +1,109 @@
+"""All brokers and coordinators of one design, in a process of their own."""
+
+from __future__ import annotations
+
+import logging
+import resource
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from tocsin.core.coordination.coordinator import Coordinator
+from tocsin.core.coordination.names import Options, StoreNames
+from tocsin.model.network import coordinator_address
+from tocsin.ports import Log
+from tocsin.runtime.machines.driver import Driver
+from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin_demo import worker
+from tocsin_demo.worker import Desk
+from tocsin_labs.cqbs.designs.ahead import AheadLog
+from tocsin_labs.cqbs.designs.broadcast import Evaluator
+from tocsin_labs.cqbs.dummies import Broker, Dummy, Ears, keep, play
+from tocsin_labs.cqbs.plan import Coordination, Design
+
+NAMES: Final = StoreNames("lab")
+HEARTBEAT_US: Final = 500_000  # the default of brokers
+OPTIONS: Final = Options(suspect_after_us=5_000_000, lease_us=2_000_000, snapshot_every=1_000_000)
+
+
+class Job(msgspec.Struct, frozen=True):
+    """The work of this process."""
+
+    design: Design
+    urls: tuple[str, ...]
+    token: str
+    servers: int
+    plan: Coordination
+    seed: int
+    raw: str  # the file to write
+
+    @property
+    def coordinators(self) -> int:
+        if self.design == "broadcast":
+            return 0
+        return self.plan.coordinators if self.servers > 1 else 1
+
+
+async def work(job: Job, desk: Desk) -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    ears = Ears()
+    async with AsyncExitStack() as stack:
+        store = await JetStreamStore.connect(
+            job.urls, token=job.token, replicas=job.servers, name="designs", deadline_s=30.0
+        )
+        stack.push_async_callback(store.close)
+        log: Log | None = None if job.design == "broadcast" else await store.log(NAMES.commands)
+        if log is not None and job.design == "ahead":
+            newest = await MemoryStore(MemoryServer()).log(NAMES.commands)
+            log = AheadLog(newest, log, store.bus)
+            keep(log.write(), stack)
+        if log is None:
+            brokers = await _evaluators(job, store, ears, stack)
+        else:
+            brokers = await _dummies(job, store, log, ears, stack)
+        before_s = _processor_s()
+        found = await play(job.plan, job.seed, Path(job.raw), brokers, ears, desk)
+        cpu_s = _processor_s() - before_s
+    behind = log.behind_ms if isinstance(log, AheadLog) else []
+    desk.tell("done", **found, cpu_s=cpu_s, behind_ms=behind)
+
+
+async def _evaluators(job: Job, store: JetStreamStore, ears: Ears, stack: AsyncExitStack) -> Sequence[Broker]:
+    brokers = [Evaluator(store.bus, ears) for _ in range(job.plan.brokers)]
+    for each in brokers:
+        keep(each.run(), stack)
+    for each in brokers:
+        await each.ready.wait()
+    return brokers
+
+
+async def _dummies(
+    job: Job, store: JetStreamStore, log: Log, ears: Ears, stack: AsyncExitStack
+) -> Sequence[Broker]:
+    logs = {NAMES.commands.name: log, NAMES.snapshots.name: await store.log(NAMES.snapshots)}
+    tables = {NAMES.table.name: await store.table(NAMES.table)}
+    for number in range(1, job.coordinators + 1):
+        machine = Coordinator(f"coordinator-{number}", NAMES, OPTIONS)
+        address = coordinator_address(machine.name)
+        driver = Driver(machine, address, store, network=NAMES.network, logs=logs, tables=tables)
+        keep(driver.run(), stack)
+    brokers = [
+        Dummy(number, store, log, NAMES, HEARTBEAT_US, ears) for number in range(1, job.plan.brokers + 1)
+    ]
+    for each in brokers:
+        keep(each.driver.run(), stack)
+    return brokers
+
+
+def _processor_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+if __name__ == "__main__":
+    worker.main({"design": (Job, work)})
