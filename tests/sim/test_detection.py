@@ -16,8 +16,7 @@ from tocsin.core.coordination.names import Options, StoreNames
 from tocsin.core.coordination.participant.heartbeat import Heartbeat
 from tocsin.core.coordination.participant.participant import Participant
 from tocsin.core.machine import Effect
-from tocsin.core.survival.detection import Detector
-from tocsin.core.survival.hints import Hints
+from tocsin.core.survival.detection import Detector, Hints
 from tocsin.model.network import BrokerInfo, Message
 from tocsin.sim.faults import BadWeather, Crash, Fault, Partition, Pause, StoreTrouble, unleash
 from tocsin.sim.network import Weather

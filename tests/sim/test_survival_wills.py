@@ -15,7 +15,7 @@ from tocsin.broker.survival.witnesses import Witnesses
 from tocsin.core.machine import Effect
 from tocsin.core.replication.backup import Backup
 from tocsin.core.session.machine import Session
-from tocsin.core.survival.hints import Hints
+from tocsin.core.survival.detection import Hints
 from tocsin.core.survival.takeover import AwaitWill
 from tocsin.sim.faults import Crash, CrashTogether, Fault, LeaderLoss, Pause
 from tocsin.sim.runner import run

@@ -7,10 +7,10 @@ each question goes whom they should measure the way to. Answers come one by one 
         ──► all have answered, or ANSWER_US has passed; and ``promote_after``
         ──► the best takes the place (``core.assignment.standbys``)
 
-A broker that **vanished** was missed by its closed links (``core.survival.hints``), sooner than a restart takes. Its
-place waits until its silence would have been suspicious. A broker that **left** was stopped on purpose, and is mostly
-back in a moment: its place waits LEFT_US at least. One whose silence was too long has been away for longer than a
-restart takes already.
+A broker that **vanished** was missed by its closed links (``core.survival.detection``), sooner than a restart takes.
+Its place waits until its silence would have been suspicious. A broker that **left** was stopped on purpose, and is
+mostly back in a moment: its place waits LEFT_US at least. One whose silence was too long has been away for longer than
+a restart takes already.
 
 So a standby that answers is promoted within the round trip of one question. One that does not answer in time
 counts by what it said last, behind those that did answer: it may be as dead as the broker. If none answers, one of them

@@ -11,7 +11,7 @@ All of it is told in one message (``wire.control.Links``):
   than what is seen here, for a message may be lost;
 - every KEEP_US in any case;
 - at once, if a peer has closed a link without a word, and if it refuses another one within RECENT_US: the peer may be
-  gone (``core.survival.hints``).
+  gone (``core.survival.detection``).
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.core.survival.detection import Detector, Tuning
-from tocsin.core.survival.hints import AGAIN_US, ASKS_MAX, HINT_US, Hints
+from tocsin.core.survival.detection import AGAIN_US, ASKS_MAX, HINT_US, Detector, Hints, Tuning
 
 SECOND = 1_000_000
 TUNING = Tuning(phi=6.0, least_us=SECOND, most_us=5 * SECOND, heartbeat_us=SECOND // 2)
