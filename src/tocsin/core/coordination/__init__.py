@@ -31,6 +31,5 @@ and can change nothing.
 | ``participant.signals`` | its events and effects |
 | ``participant.submission`` | the broker's declarations; repeats commands until the log has them |
 | ``participant.heartbeat``, ``link_reports`` | its heartbeats and the leader's answers; reports about its links |
-| ``participant.inbox``, ``network_view`` | its notices as they come, and the network that they describe |
-| ``participant.message_evidence`` | streams of queries that no notice has told of, by their messages |
+| ``participant.inbox``, ``network_view`` | its notices as they come; the network that they and messages describe |
 """

@@ -1,16 +1,29 @@
-"""The network as a broker knows it from its notices: its routes and peers, and the streams of its queries.
+"""The network as a broker knows it: its routes and peers, and the streams of its queries.
 
 ``apply`` takes the items of one notice and says what changed, as effects for the shell. A notice that is fresh tells
 everything; only what differs from what was known is passed on, so that a subscriber hears of each stream joined,
 left, joined … in turn, whatever was missed in between.
 
 Cost: a notice costs what it tells, and the peers; not the routes and streams that are there already.
+
+**Streams are also known from their messages**, because the coordinator's answers to queries may be stale. A leader that
+has given a broker up lets publishers of new streams go on without it. When the broker is back, it may read their
+messages before it hears that the streams joined. Each message of the log says what was said of its stream, so that the
+broker can tell by itself: what satisfies a query, and is not among its streams, has joined. A stream may also have left
+while the broker was away, and have messages in the log that the broker has not read yet. When it is told the streams as
+they are now, it learns of that one from its messages.
+
+``MessageEvidence`` finds those queries. A stream is judged once for as long as the same is said of it, and the answers
+stay as they are (``forget``): a message more of a stream costs one comparison, however many queries there are.
+
+Invariant: no more than TOPICS_MAX streams are remembered as judged.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
 from tocsin.core.coordination.participant.signals import (
     BackupsKnown,
@@ -30,6 +43,7 @@ from tocsin.core.coordination.participant.signals import (
 from tocsin.core.machine import Effect
 from tocsin.model.network import BrokerInfo, Route
 from tocsin.model.stream import Metadata
+from tocsin.query import Query, parse
 from tocsin.wire.notices import (
     Backed,
     Bypass,
@@ -44,6 +58,8 @@ from tocsin.wire.notices import (
     Routes,
     TakeOver,
 )
+
+TOPICS_MAX: Final = 4_096  # streams that are not judged again; the oldest goes
 
 
 class NetworkView:
@@ -233,3 +249,49 @@ class NetworkView:
 
 def _backups_known(item: Backed) -> Effect:
     return BackupsKnown(local=item.local, remote=item.remote, locally=item.locally, remotely=item.remotely)
+
+
+class MessageEvidence:
+    """Finds the queries that a stream satisfies, by what its messages say of it."""
+
+    def __init__(self) -> None:
+        self._judged: dict[str, Metadata] = {}  # topic → what was said of it
+        self._queries: dict[str, Query] = {}  # by id; as they were needed
+
+    def find(
+        self,
+        topic: str,
+        metadata: Metadata,
+        sets: Mapping[str, Collection[str]],
+        texts: Mapping[str, str],
+    ) -> list[str]:
+        """The queries that a stream satisfies, and among whose streams (``sets``) it is not; ``texts`` by id."""
+        if self._judged.get(topic) == metadata:
+            return []
+        self._judged.pop(topic, None)
+        self._judged[topic] = metadata
+        if len(self._judged) > TOPICS_MAX:
+            del self._judged[next(iter(self._judged))]
+        return [
+            query
+            for query, streams in sets.items()
+            if topic not in streams and self._query(query, texts[query]).matches(metadata)
+        ]
+
+    def refuted(self, metadata: Metadata, learned: Collection[str], texts: Mapping[str, str]) -> list[str]:
+        """Those of the queries for which a stream was learned that it does not satisfy (any more)."""
+        return [
+            query
+            for query in learned
+            if query in texts and not self._query(query, texts[query]).matches(metadata)
+        ]
+
+    def _query(self, query: str, text: str) -> Query:
+        if query not in self._queries:
+            self._queries[query] = parse(text)
+        return self._queries[query]
+
+    def forget(self) -> None:
+        """The answers are others now, or are not in doubt any more."""
+        self._judged.clear()
+        self._queries.clear()

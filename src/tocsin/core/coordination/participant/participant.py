@@ -21,7 +21,7 @@ The answers to queries are **in doubt** while a leader may have given this broke
 anew until it was told everything: others may have gone on without it. So they are from the first notice to a newer
 process of the same name, a standby in this broker's place or the broker whose place this standby has: nobody waits for
 this process any more, and its next beat may be far. Then streams are also learned from messages
-(``message_evidence``). A broker that has learned some has itself told everything when a leader answers; until then
+(``network_view``). A broker that has learned some has itself told everything when a leader answers; until then
 their messages say whether they still satisfy the queries.
 
 They are also in doubt while the broker **lags**: streams left, as it was told, and it has not read all of their
@@ -40,8 +40,7 @@ from tocsin.core.coordination.names import StoreNames
 from tocsin.core.coordination.participant.heartbeat import Heartbeat
 from tocsin.core.coordination.participant.inbox import Inbox
 from tocsin.core.coordination.participant.link_reports import Linkage
-from tocsin.core.coordination.participant.message_evidence import MessageEvidence
-from tocsin.core.coordination.participant.network_view import NetworkView
+from tocsin.core.coordination.participant.network_view import MessageEvidence, NetworkView
 from tocsin.core.coordination.participant.signals import (
     AllDispatched,
     AwaitAll,
