@@ -11,7 +11,6 @@ import structlog
 from tocsin.broker.channels.backend_subscriptions import BackendSubscriptions
 from tocsin.core.access.ownership import may_take
 from tocsin.core.budgets.session_quota import SessionQuota
-from tocsin.core.delivery.copied_positions import CopiedPositions
 from tocsin.core.delivery.session_cell import SESSIONS
 from tocsin.core.delivery.stored_session import StoredSession, decode_session, session_key
 from tocsin.core.delivery.taking import (
@@ -19,6 +18,7 @@ from tocsin.core.delivery.taking import (
     AskHandOver,
     ChannelsHeld,
     ClientGone,
+    CopiedPositions,
     CountRoom,
     GiveUpChannels,
     HandOverEnded,

@@ -45,8 +45,15 @@ Invariants:
 - Nothing is asked of another broker, and nothing is written, for a client that has gone (``ClientGone``): a client that
   went elsewhere must not lose its session to a connection that it has given up.
 
-A session that goes on has the positions of its cell, or of a copy of the lost broker's clients if those are further
-(``core.delivery.copied_positions``).
+A session that goes on has the positions of its cell, or of a backup's copy (eta in the REAPS paper) if those are
+**further**. A broker writes a session's positions at most once a second, and tells its backups every
+``replication.period_ms``, or by volume. A client that acknowledged a message has it, whoever wrote that down. So a copy
+that is fresh spares the client repeats of (stored position, eta], and one that is stale costs nothing. Only within one
+session (``uid``), and not at QoS 2. There the position of a copy goes past a message when its PUBREC came, and the
+session has to be stored before PUBREL: if its broker fails in between, the message must be sent again under its id, or
+the client would take a later message with that id for a repeat. Nobody is served before the store has answered. A copy
+may be of a session that has ended since, where the backup could not hear of it: CONNACK would promise a session that is
+none (decision 059).
 
 A session whose client was never heard after it was made (``confirmed``) is replaced, not resumed: the client may not
 know of it.
@@ -61,7 +68,6 @@ import msgspec
 
 from tocsin.core.access.ownership import may_take
 from tocsin.core.budgets.session_quota import FRESH_BYTES
-from tocsin.core.delivery.copied_positions import CopiedPositions, furthest
 from tocsin.core.delivery.session_cell import SESSIONS
 from tocsin.core.delivery.stored_session import (
     StoredSession,
@@ -75,6 +81,7 @@ from tocsin.core.machine import Effect, Event, GetKey, PutKey, Say, Stored, Stor
 from tocsin.errors import Conflict, FormatNewer, StoreFull, TocsinError
 from tocsin.model.versions import UNREADABLE
 from tocsin.ports import Cell
+from tocsin.wire.replication import Positions
 
 ATTEMPTS: Final = 5  # against other brokers that want the same client at the same time
 # For the broker that has the client to let it go; then it is taken. Two seconds in all: it may have a session to store.
@@ -85,6 +92,13 @@ LOST_PATIENCE_MS: Final = (
 NO_ROOM: Final = "the store has no room (shares.sessions_bytes, or its disk)"
 READ: Final = "read"
 WRITE: Final = "write"
+
+
+class CopiedPositions(msgspec.Struct, frozen=True):
+    """How far a client is by the copy of its broker, in this session."""
+
+    uid: str
+    positions: Positions
 
 
 class NotYours(TocsinError):
@@ -444,3 +458,34 @@ class SessionTaking(TableMachine):
         (TakingState.HOLDING, ClientGone): _on_gone,
         (TakingState.WRITING, ClientGone): _on_gone,
     }
+
+
+def furthest(session: StoredSession, copied: CopiedPositions | None) -> StoredSession:
+    """The session with the further positions of the two."""
+    if copied is None or copied.uid != session.uid or _exactly_once(session):
+        return session
+    eta = copied.positions
+    changes: dict[str, Progress] = {}
+    if (session.critical_messages is None) == (eta.critical_messages == 0):
+        changes["progress"] = _further(session.progress, eta.messages)
+        if session.critical_messages is not None:
+            changes["critical_messages"] = _further(session.critical_messages, eta.critical_messages)
+    if session.results is not None and (session.critical is None) == (eta.critical == 0):
+        changes["results"] = _further(session.results, eta.results)
+        if session.critical is not None:
+            changes["critical"] = _further(session.critical, eta.critical)
+    return msgspec.structs.replace(session, **changes) if changes else session
+
+
+def _exactly_once(session: StoredSession) -> bool:
+    return bool(session.progress.releasing) or any(
+        subscription.qos == 2 for subscription in session.subscriptions.values()
+    )
+
+
+def _further(progress: Progress, eta: int) -> Progress:
+    """Everything up to ``eta`` is settled, too."""
+    if eta <= progress.position:
+        return progress
+    unsettled = tuple(each for each in progress.unsettled if each > eta)
+    return Progress(max(progress.next, eta + 1), unsettled, progress.releasing)

@@ -50,7 +50,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import ClassVar, Final
 
-from tocsin.core.delivery.copied_positions import CopiedPositions
+from tocsin.core.delivery.taking import CopiedPositions
 from tocsin.core.machine import (
     Effect,
     OneState,

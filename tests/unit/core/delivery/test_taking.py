@@ -17,6 +17,7 @@ from tocsin.core.delivery.taking import (
     AskHandOver,
     ChannelsHeld,
     ClientGone,
+    CopiedPositions,
     CountRoom,
     GiveUpChannels,
     HandOverEnded,
@@ -33,15 +34,21 @@ from tocsin.core.delivery.taking import (
     TakeAsked,
     TakeFailed,
     Unreadable,
+    furthest,
 )
+from tocsin.core.delivery.window import Progress
+from tocsin.core.forwarding.table import Subscription
 from tocsin.core.machine import Effect, Event, GetKey, IllegalEvent, PutKey, Stored, StoreFailed
 from tocsin.core.session.connect import REASON_MAX_CHARS
 from tocsin.errors import Conflict, StoreFull, StoreUnavailable, TocsinError
 from tocsin.ports import Cell
+from tocsin.wire.replication import Positions
 
 KEY = session_key("me")
 AWAY = StoredSession("me", uid="old", expiry_s=60, epoch=3, owner="ann", confirmed=True)
 ELSEWHERE = msgspec.structs.replace(AWAY, broker="south-1")
+AT_ONE = {"a": Subscription(qos=1)}
+STORED = StoredSession("c", "uid", 60, subscriptions=AT_ONE, progress=Progress(10, (4, 7)))
 
 
 class Take:
@@ -282,3 +289,48 @@ def test_of_brokers_that_take_one_session_at_once_each_epoch_is_ones(
         assert isinstance(ended, SessionTaken | TakeFailed)
         mine = [each for each in cell.taken if each.broker == f"b-{number}"]
         assert [ended.session] == mine if isinstance(ended, SessionTaken) else not mine
+
+
+def copied(positions: Positions, uid: str = "uid") -> CopiedPositions:
+    return CopiedPositions(uid, positions)
+
+
+def settled(progress: Progress, up_to: int) -> set[int]:
+    """The positions that are not sent again."""
+    return {each for each in range(1, up_to) if each < progress.next and each not in progress.unsettled}
+
+
+@given(st.integers(1, 20), st.sets(st.integers(1, 19)), st.integers(0, 25))
+def test_what_either_has_settled_is_settled(following: int, unsettled: set[int], eta: int) -> None:
+    progress = Progress(following, tuple(sorted(each for each in unsettled if each < following)))
+    session = msgspec.structs.replace(STORED, progress=progress)
+    after = furthest(session, copied(Positions(messages=eta))).progress
+    assert settled(after, 30) == settled(progress, 30) | set(range(1, eta + 1))
+
+
+@pytest.mark.parametrize(
+    ("session", "known"),
+    [
+        (STORED, None),
+        (STORED, copied(Positions(messages=20), uid="another")),
+        (STORED, copied(Positions(messages=3))),
+        (msgspec.structs.replace(STORED, subscriptions={"a": Subscription(qos=2)}), copied(Positions(20))),
+        (msgspec.structs.replace(STORED, progress=Progress(10, (), (5,))), copied(Positions(20))),
+        (STORED, copied(Positions(messages=20, critical_messages=30))),
+    ],
+    ids=["no copy", "another session", "older", "QoS 2", "QoS 2 before", "other tracks"],
+)
+def test_the_store_alone_counts(session: StoredSession, known: CopiedPositions | None) -> None:
+    assert furthest(session, known) == session
+
+
+def test_each_track_has_its_own_position() -> None:
+    session = msgspec.structs.replace(
+        STORED,
+        critical_messages=Progress(3),
+        results=Progress(5),
+        critical=Progress(50),
+    )
+    after = furthest(session, copied(Positions(messages=8, results=9, critical=2, critical_messages=12)))
+    assert after.progress == Progress(10) and after.critical_messages == Progress(13)
+    assert after.results == Progress(10) and after.critical == Progress(50)
