@@ -17,8 +17,7 @@ from typing import Final
 from tocsin.broker.channels.backend_subscriptions import BackendSubscriptions
 from tocsin.broker.channels.results import Results
 from tocsin.broker.client import Client, Recipient
-from tocsin.broker.forwarding.frames import Frames
-from tocsin.core.delivery.grant import grant_of_results
+from tocsin.core.delivery.grant import Frames, grant_of_results
 from tocsin.core.forwarding.table import Subscription
 from tocsin.core.forwarding.tallies import Count
 from tocsin.model.priority import CRITICAL

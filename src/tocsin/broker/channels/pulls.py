@@ -17,7 +17,6 @@ from mqtt5 import PublishPacket
 from tocsin.broker.channels.channels import Channels
 from tocsin.broker.channels.results import ResultBatch
 from tocsin.broker.client import ClientConnection
-from tocsin.broker.forwarding.frames import frame_of
 from tocsin.core.budgets.budget import Kind
 from tocsin.core.channels.pull import (
     ANSWER_BYTES,
@@ -32,7 +31,7 @@ from tocsin.core.channels.pull import (
 )
 from tocsin.core.channels.questions import ANSWER_S, PER_CLIENT, Questions
 from tocsin.core.channels.request import Bound
-from tocsin.core.delivery.grant import Grant
+from tocsin.core.delivery.grant import Grant, frame_of
 from tocsin.errors import TocsinError, Trimmed
 from tocsin.model.publication import Publication
 from tocsin.wire.topics import FilterInvalid

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tocsin.broker.client import Recipient
-from tocsin.broker.forwarding.frames import Frames
 from tocsin.broker.links.link import NO_MAXIMUM
-from tocsin.core.delivery.grant import Grant, grant, grant_of_results
+from tocsin.core.delivery.grant import Frames, Grant, grant, grant_of_results
 from tocsin.core.delivery.signals import (
     BatchRead,
     Deliver,

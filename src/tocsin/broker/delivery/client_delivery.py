@@ -18,10 +18,9 @@ from tocsin.broker.delivery.catch_up import (
     too_large,
 )
 from tocsin.broker.delivery.message_log import MessageLog
-from tocsin.broker.forwarding.frames import Frames
 from tocsin.broker.retained.replay import Copy, Pages, Replay
 from tocsin.core.budgets.budget import Kind
-from tocsin.core.delivery.grant import Grant
+from tocsin.core.delivery.grant import Frames, Grant
 from tocsin.core.delivery.machine import ClientDelivery
 from tocsin.core.delivery.session_cell import SESSIONS
 from tocsin.core.delivery.signals import (

@@ -18,9 +18,8 @@ from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from tocsin.broker.client import Recipient
-from tocsin.broker.forwarding.frames import frame_of
 from tocsin.broker.links.link import NO_MAXIMUM
-from tocsin.core.delivery.grant import Grant
+from tocsin.core.delivery.grant import Grant, frame_of
 from tocsin.core.delivery.machine import ClientDelivery
 from tocsin.core.delivery.window import WAIT
 from tocsin.core.retained.kept import Kept

@@ -12,10 +12,9 @@ from mqtt5 import SubAckReasonCode
 
 from tocsin.broker.client import Client
 from tocsin.broker.delivery.message_log import MessageLog
-from tocsin.broker.forwarding.frames import Frames
 from tocsin.broker.links.link import NO_MAXIMUM
 from tocsin.core.budgets.budget import Budget
-from tocsin.core.delivery.grant import Grant
+from tocsin.core.delivery.grant import Frames, Grant
 from tocsin.core.delivery.window import WAIT, DeliveryWindow
 from tocsin.core.forwarding.table import Subscription
 from tocsin.core.forwarding.tallies import Count

@@ -11,9 +11,8 @@ import structlog
 
 from tocsin.broker.client import Client
 from tocsin.broker.delivery.client_delivery import DurableDelivery
-from tocsin.broker.forwarding.frames import Frames
 from tocsin.broker.retained.replay import Copy, Pages
-from tocsin.core.delivery.grant import Grant
+from tocsin.core.delivery.grant import Frames, Grant
 from tocsin.core.delivery.stored_session import decode_session, encode_session, kept_s, session_key
 from tocsin.core.delivery.taking import NotYours
 from tocsin.core.forwarding.table import Subscription

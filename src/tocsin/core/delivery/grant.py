@@ -1,4 +1,8 @@
-"""The grant of one message to one client: its QoS and subscription identifiers."""
+"""One message as one client gets it: the grant (its QoS and subscription identifiers), and the frame that follows.
+
+Clients with the same grant and version get the same bytes, so that each kind of frame is encoded once for all of them.
+Packet ids follow from positions in the log: that holds for messages above QoS 0, too.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,9 @@ import msgspec
 
 from tocsin.core.forwarding.table import Subscription
 from tocsin.model.publication import Publication
+from tocsin.wire.codec import encode
+from tocsin.wire.connect import Version
+from tocsin.wire.frames import publish_frame
 
 
 class Grant(msgspec.Struct, frozen=True):
@@ -43,3 +50,46 @@ def grant_of_results(subscription: Subscription) -> Grant:
     """How a client gets the results of a channel that it subscribed to."""
     identifier = subscription.identifier
     return Grant(min(1, subscription.qos), () if identifier is None else (identifier,), False)
+
+
+def frame_of(
+    message: Publication,
+    version: Version,
+    granted: Grant,
+    packet_id: int = 0,
+    repeat: bool = False,
+    *,
+    waited_s: float = 0,
+) -> bytes:
+    """A message as one client gets it."""
+    if not granted.qos and not granted.identifiers and message.plain:
+        return publish_frame(message.topic, message.payload, version, retain=granted.retain)
+    packet = message.packet(
+        qos=granted.qos,
+        packet_id=packet_id or None,
+        duplicate=repeat,
+        retain=granted.retain,
+        subscription_ids=granted.identifiers,
+        waited_s=int(waited_s),
+    )
+    return encode(packet, version)
+
+
+class Frames:
+    """One message's frames, made when they are first needed."""
+
+    __slots__ = ("_made", "_publication", "_waited_s")
+
+    def __init__(self, publication: Publication, waited_s: float) -> None:
+        self._publication = publication
+        self._waited_s = waited_s
+        self._made: dict[tuple[Version, Grant, int, bool], bytes] = {}
+
+    def of(self, version: Version, granted: Grant, packet_id: int = 0, repeat: bool = False) -> bytes:
+        key = (version, granted, packet_id, repeat)
+        frame = self._made.get(key)
+        if frame is None:
+            frame = self._made[key] = frame_of(
+                self._publication, version, granted, packet_id, repeat, waited_s=self._waited_s
+            )
+        return frame
