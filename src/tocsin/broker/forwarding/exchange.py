@@ -18,7 +18,6 @@ from mqtt5 import PublishPacket
 from tocsin.broker.channels.channels import Channels
 from tocsin.broker.client import Client
 from tocsin.broker.forwarding.fanout import Outbox, Outlet, OutletSet
-from tocsin.broker.forwarding.filters import Interests
 from tocsin.broker.forwarding.routes import Routes
 from tocsin.broker.links.pool import LinkPool
 from tocsin.broker.links.relay import Relay
@@ -42,7 +41,7 @@ from tocsin.core.coordination.participant.signals import (
 )
 from tocsin.core.delivery.grant import Frames, Grant, frame_of, grant
 from tocsin.core.filters import SharedFilter, StoredFilter, TopicFilter, UnreadableFilter
-from tocsin.core.forwarding.table import Audience, Fanout, ForwardingTable, Subscription
+from tocsin.core.forwarding.table import Audience, Fanout, ForwardingTable, Interests, Subscription
 from tocsin.core.forwarding.tallies import Tallies
 from tocsin.core.machine import Effect
 from tocsin.core.streams.query_filter import ListingFilter, QueryFilter

@@ -17,6 +17,9 @@ A route to a peer leads there, unless ``lead`` says otherwise: to other peers as
 routes to a lost broker lead to its backup after one change, however many there are
 (``core.forwarding.standby_routes``). Routes of groups are not led elsewhere.
 
+Every broker that sends to a broker has to know its filters, and so do the coordinators. So ``Interests`` counts the
+different filters of a broker's clients, has the participant told as they come and go, and bounds them.
+
 The shell reads this table directly and makes no effect object for a message; the table never knows a message. With the
 answer for a topic it keeps a ``Tally``, in which the shell counts the bytes of messages (``core.forwarding.tallies``).
 
@@ -44,6 +47,7 @@ CACHE_MAX_TOPICS = 50_000  # resolved topics kept; at about 300 B each, 15 MB
 Target = TypeVar("Target", bound=Hashable)
 Interest = TopicFilter | SharedFilter
 Leads = Mapping[tuple[Scope, str], tuple[str, ...]]
+Told = Callable[[tuple[str, ...], tuple[str, ...]], None]  # the filters added and removed
 
 
 class Subscription(msgspec.Struct, frozen=True, array_like=True):
@@ -461,3 +465,44 @@ def _path(topic_filter: str) -> tuple[list[str], bool]:
 
 def _peers(routes: dict[tuple[Scope, str], None], scope: Scope) -> tuple[str, ...]:
     return tuple(peer for each, peer in routes if each is scope)
+
+
+class Interests(Generic[Target]):
+    """Counts the different filters of a broker's clients, and tells the participant as they come and go."""
+
+    def __init__(self, table: ForwardingTable[Target], told: Told, most: int) -> None:
+        self.count = 0
+        self.most = most
+        self._table = table
+        self._told = told
+
+    def subscribe(
+        self, target: Target, topic_filter: str, subscription: Subscription, *, bound: bool = True
+    ) -> bool:
+        """False, and nothing is done, if that would be one filter too many; if it is not ``bound`` it never is."""
+        if not self._table.subscribe(target, topic_filter, subscription):
+            return True
+        if bound and self.count >= self.most:
+            self._table.unsubscribe(target, topic_filter)
+            return False
+        self.count += 1
+        self._told((topic_filter,), ())
+        return True
+
+    def has(self, topic_filter: str) -> bool:
+        """Whether a client here has this filter."""
+        return self._table.has(topic_filter)
+
+    def unsubscribe(self, target: Target, topic_filter: str) -> None:
+        if self._table.unsubscribe(target, topic_filter):
+            self._gone((topic_filter,))
+
+    def forget(self, target: Target) -> None:
+        """The target is gone; so is all that it subscribed to."""
+        gone = self._table.drop(target)
+        if gone:
+            self._gone(gone)
+
+    def _gone(self, filters: tuple[str, ...]) -> None:
+        self.count -= len(filters)
+        self._told((), filters)
