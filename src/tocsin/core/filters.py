@@ -12,6 +12,9 @@
 stored: the text was accepted once, perhaps by another version, so it never fails. ``filter_type`` tells the type alone,
 for those who keep names (the formats in the store, the copies at backups) and need no more than that.
 
+A predicate is written as ``tocsin.query.query`` has it: a plain ``+`` or ``#`` would be a wildcard, so that it is
+refused with a word about how to write it.
+
 Every filter has its ``name``: the text as the client wrote it, which is what stores, backups and SUBACKs refer to.
 """
 
@@ -23,7 +26,9 @@ from typing import Final
 import msgspec
 
 from tocsin.core.channels.request import ChannelFilter, read_request
-from tocsin.core.streams.query_filter import ListingFilter, QueryFilter, read_query
+from tocsin.errors import QueryInvalid
+from tocsin.model.stream import LISTING
+from tocsin.query import Query, decode_filter, parse
 from tocsin.wire.topics import (
     CHANNEL_PREFIX,
     LEVELS_MAX,
@@ -37,6 +42,8 @@ from tocsin.wire.topics import (
 
 _MEMO: Final = 4_096  # filters that are remembered: sessions of one kind have the same ones
 _MEMO_NAME_MAX: Final = 256  # characters of one of them; so the memo takes 4 MB at most
+_SHOWN: Final = 30  # characters that are repeated before the one at which a query is wrong, and behind it
+_QUERY_MEMO: Final = 1_024  # queries that are remembered, at most 4 MB of text
 
 
 class TopicFilter(msgspec.Struct, frozen=True):
@@ -56,6 +63,30 @@ class SharedFilter(msgspec.Struct, frozen=True):
     name: str
     group: str
     pattern: str  # what topics are matched with
+
+
+class QueryFilter(msgspec.Struct, frozen=True):
+    """A subscription to the messages of the streams that satisfy a query."""
+
+    name: str  # as the client wrote it
+    query: Query
+
+    @property
+    def id(self) -> str:
+        """The coordinator's name for it."""
+        return self.query.id
+
+
+class ListingFilter(msgspec.Struct, frozen=True):
+    """A subscription to the set of streams that satisfy a query."""
+
+    name: str  # as the client wrote it
+    query: Query
+
+    @property
+    def id(self) -> str:
+        """The coordinator's name for it."""
+        return LISTING + self.query.id
 
 
 class UnreadableFilter(msgspec.Struct, frozen=True):
@@ -130,3 +161,31 @@ def interest_of(name: str) -> TopicFilter | SharedFilter:
         _, group, pattern = name.split("/", 2)
         return SharedFilter(name, group, pattern)
     return TopicFilter(name)
+
+
+@lru_cache(_QUERY_MEMO)
+def read_query(name: str) -> QueryFilter | ListingFilter:
+    """Read a name that begins with one of the two prefixes; raises ``FilterInvalid``."""
+    listing = name.startswith(STREAMS_PREFIX)
+    prefix = STREAMS_PREFIX if listing else QUERY_PREFIX
+    written = name.removeprefix(prefix)
+    for wildcard, escape in (("+", "%2B"), ("#", "%23")):
+        if wildcard in written:
+            at = len(prefix) + written.index(wildcard)
+            raise FilterInvalid(name, f"{wildcard} at position {at} must be written {escape} in a query")
+    try:
+        query = parse(decode_filter(written))
+    except QueryInvalid as error:
+        raise _Unread(name, error) from None
+    return ListingFilter(name, query) if listing else QueryFilter(name, query)
+
+
+class _Unread(FilterInvalid):
+    """A query that cannot be read, shown in one line: line breaks are not welcome in the protocol's strings."""
+
+    def __init__(self, name: str, error: QueryInvalid) -> None:
+        super().__init__(name, error.problem)
+        before = error.text[max(error.at - _SHOWN, 0) : error.at]
+        shown = f"{before}^{error.text[error.at : error.at + _SHOWN]}"
+        marked = "".join(each if each.isprintable() else " " for each in shown)
+        self.problem = f"query, character {error.at + 1}: {error.problem}: {marked}"

@@ -6,9 +6,8 @@ from typing import Any
 
 from tocsin.broker.streams.queries import Queries
 from tocsin.core.coordination.participant.signals import QuerySetKnown, StreamJoined, StreamLeft
-from tocsin.core.filters import read_filter
+from tocsin.core.filters import ListingFilter, QueryFilter, read_filter
 from tocsin.core.forwarding.table import ForwardingTable, Subscription
-from tocsin.core.streams.query_filter import ListingFilter, QueryFilter
 from tocsin.model.stream import LISTING
 
 LAMPS = "$query/kind = 'lamp'"

@@ -17,9 +17,9 @@ from tocsin.broker.streams import queries, registry
 from tocsin.config import Limits
 from tocsin.core.coordination.coordinator import Coordinator
 from tocsin.core.delivery.stored_session import decode_session, session_key
+from tocsin.core.filters import read_query
 from tocsin.core.streams import listing, machine
 from tocsin.core.streams import publish_gate as gate
-from tocsin.core.streams.query_filter import read_query
 from tocsin.model.publication import decode_publication
 from tocsin.model.stream import Value
 from tocsin.store.memory import MemoryServer, MemoryStore

@@ -37,6 +37,8 @@ from tocsin.core.channels.request import ChannelFilter
 from tocsin.core.delivery.grant import Grant
 from tocsin.core.delivery.stored_session import StoredSession
 from tocsin.core.filters import (
+    ListingFilter,
+    QueryFilter,
     SharedFilter,
     StoredFilter,
     TopicFilter,
@@ -50,7 +52,6 @@ from tocsin.core.session.signals import Subscribe
 from tocsin.core.session.subscribe import REFUSED
 from tocsin.core.shared.machine import NO_ROOM
 from tocsin.core.shared.stored_group import Claim
-from tocsin.core.streams.query_filter import ListingFilter, QueryFilter
 from tocsin.errors import StoreFull
 from tocsin.runtime.machines.clock import wall_s
 

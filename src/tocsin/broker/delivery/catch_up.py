@@ -24,9 +24,8 @@ from tocsin.core.delivery.signals import (
     ResultsFailed,
     ResultsRead,
 )
-from tocsin.core.filters import TopicFilter, filter_type, stored_filter
+from tocsin.core.filters import QueryFilter, TopicFilter, filter_type, stored_filter
 from tocsin.core.forwarding.table import Subscription
-from tocsin.core.streams.query_filter import QueryFilter
 from tocsin.errors import TocsinError
 from tocsin.model.publication import Publication
 from tocsin.model.results import Notice

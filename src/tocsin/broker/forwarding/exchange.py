@@ -40,11 +40,17 @@ from tocsin.core.coordination.participant.signals import (
     StreamsDescribed,
 )
 from tocsin.core.delivery.grant import Frames, Grant, frame_of, grant
-from tocsin.core.filters import SharedFilter, StoredFilter, TopicFilter, UnreadableFilter
+from tocsin.core.filters import (
+    ListingFilter,
+    QueryFilter,
+    SharedFilter,
+    StoredFilter,
+    TopicFilter,
+    UnreadableFilter,
+)
 from tocsin.core.forwarding.table import Audience, Fanout, ForwardingTable, Interests, Subscription
 from tocsin.core.forwarding.tallies import Tallies
 from tocsin.core.machine import Effect
-from tocsin.core.streams.query_filter import ListingFilter, QueryFilter
 from tocsin.model.network import BrokerInfo, Route
 from tocsin.model.publication import Publication
 from tocsin.model.subjects import is_critical

@@ -25,9 +25,8 @@ from tocsin.core.coordination.participant.signals import (
     StreamJoined,
     StreamLeft,
 )
-from tocsin.core.filters import stored_filter
+from tocsin.core.filters import ListingFilter, QueryFilter, stored_filter
 from tocsin.core.forwarding.table import ForwardingTable, Subscription, Wanted
-from tocsin.core.streams.query_filter import ListingFilter, QueryFilter
 from tocsin.model.publication import Publication
 from tocsin.model.stream import LISTING, Metadata
 

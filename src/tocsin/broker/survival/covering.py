@@ -11,10 +11,9 @@ import structlog
 from tocsin.broker.delivery.announcements import Spawn
 from tocsin.broker.forwarding.routes import Routes
 from tocsin.core.access.ownership import may_take
-from tocsin.core.filters import TopicFilter, filter_type
+from tocsin.core.filters import QueryFilter, TopicFilter, filter_type
 from tocsin.core.machine import Effect
 from tocsin.core.replication.backup import Backup
-from tocsin.core.streams.query_filter import QueryFilter
 from tocsin.core.survival.covering import (
     ClientReturned,
     CoveringMachine,

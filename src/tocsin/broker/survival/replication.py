@@ -19,7 +19,7 @@ from tocsin.broker.survival.client_state import ClientState, ConnectedClients
 from tocsin.config import Replication
 from tocsin.core.channels.request import ChannelFilter
 from tocsin.core.delivery.stored_session import StoredSession
-from tocsin.core.filters import filter_type
+from tocsin.core.filters import QueryFilter, filter_type
 from tocsin.core.machine import Effect, Received, Send, Started, TimerFired
 from tocsin.core.replication.backup import Backup
 from tocsin.core.replication.gamma import ClientSnapshot, Left
@@ -38,7 +38,6 @@ from tocsin.core.replication.signals import (
     Unprepare,
     WillsLeft,
 )
-from tocsin.core.streams.query_filter import QueryFilter
 from tocsin.errors import TocsinError
 from tocsin.model.network import BrokerInfo, broker_address
 from tocsin.model.versions import UNREADABLE

@@ -20,10 +20,9 @@ from tocsin.core.channels.request import ChannelFilter
 from tocsin.core.delivery.session_cell import AGAIN_US
 from tocsin.core.delivery.signals import BatchRead, DeliveryTimer, ReadBatch, ReadResults, ResultsRead
 from tocsin.core.delivery.window import SETTLED, WAIT, DeliveryWindow
-from tocsin.core.filters import TopicFilter, filter_type
+from tocsin.core.filters import QueryFilter, TopicFilter, filter_type
 from tocsin.core.forwarding.table import Subscription
 from tocsin.core.machine import Effect, Say, SetTimer
-from tocsin.core.streams.query_filter import QueryFilter
 from tocsin.errors import TocsinError, Trimmed
 
 

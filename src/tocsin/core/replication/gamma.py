@@ -19,9 +19,8 @@ from typing import Final, Protocol
 import msgspec
 
 from tocsin.core.channels.request import ChannelFilter
-from tocsin.core.filters import filter_type
+from tocsin.core.filters import QueryFilter, filter_type
 from tocsin.core.forwarding.table import Subscription
-from tocsin.core.streams.query_filter import QueryFilter
 from tocsin.wire.replication import Bequest, Delta, Head, Option, Positions, Role, Stream
 
 CLIENT_BYTES: Final = 600  # of a client in memory, beside its names and its will

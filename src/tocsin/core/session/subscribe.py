@@ -19,11 +19,18 @@ import mqtt5
 from mqtt5 import QoS, SubAckReasonCode, SubscribePacket, UnsubAckReasonCode, UnsubscribePacket
 
 from tocsin.core.channels.request import ChannelFilter
-from tocsin.core.filters import Filter, SharedFilter, StoredFilter, TopicFilter, read_filter, stored_filter
+from tocsin.core.filters import (
+    Filter,
+    ListingFilter,
+    SharedFilter,
+    StoredFilter,
+    TopicFilter,
+    read_filter,
+    stored_filter,
+)
 from tocsin.core.session.limits import SessionLimits
 from tocsin.core.session.publish_rules import Permission
 from tocsin.core.session.signals import Subscribe, Unsubscribe
-from tocsin.core.streams.query_filter import ListingFilter
 from tocsin.errors import ProtocolViolation
 from tocsin.wire.topics import FilterInvalid, check_filter
 

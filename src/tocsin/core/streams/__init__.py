@@ -2,7 +2,7 @@
 
 ``machine`` decides what becomes of one client's messages and metadata, and bounds what waits for a coordinator:
 ``publish_gate`` is the line in which they wait until the network knows their streams, ``metadata`` is what is known at
-this broker. ``query_filter`` and ``query_subscriptions`` are the asking side.
+this broker. ``query_subscriptions`` is the asking side.
 
 The room reads expressions through ``tocsin.query``.
 """
