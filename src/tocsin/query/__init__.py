@@ -6,12 +6,13 @@
 
 The language is a superset of CloudEvents SQL 1.0; docs/reference/queries.md describes it. Start reading at ``query``:
 ``lexer`` and ``parser`` read, ``canonical`` makes equal queries one, ``printing`` writes them, ``evaluate`` runs them.
-``index`` finds the standing queries that a change of metadata turns, ``streams`` the streams of a new query.
+``index`` finds the standing queries that a change of metadata turns, and the streams of a new query.
 """
 
 from tocsin.errors import QueryInvalid as QueryInvalid
 from tocsin.query.index import Change as Change
 from tocsin.query.index import QueryIndex as QueryIndex
+from tocsin.query.index import StreamIndex as StreamIndex
 from tocsin.query.index import changed_keys as changed_keys
 from tocsin.query.limits import DEFAULT as DEFAULT
 from tocsin.query.limits import QueryLimits as QueryLimits
@@ -19,7 +20,6 @@ from tocsin.query.query import Query as Query
 from tocsin.query.query import decode_filter as decode_filter
 from tocsin.query.query import encode_filter as encode_filter
 from tocsin.query.query import parse as parse
-from tocsin.query.streams import StreamIndex as StreamIndex
 from tocsin.query.values import Metadata as Metadata
 from tocsin.query.values import Value as Value
 from tocsin.query.values import is_value as is_value
