@@ -1,4 +1,4 @@
-"""Messages of replication, between a broker and its backups (MessagePack).
+"""Messages of replication, between a broker and its backups, and of covering (MessagePack).
 
 Everything here may be lost, repeated or overtaken. A **stream** carries the state of one broker to one backup: updates
 numbered from 1, each sent until it is answered, and the next one after that. A stream's name is (epoch, incarnation,
@@ -7,6 +7,9 @@ everything, in slices; the update with ``whole`` is the last of these, and what 
 
 An update has **deltas**, each of one client: that it came or changed, some of its subscriptions, how far it is, or that
 it went. A delta says how things are now, not what happened: so those that wait become one, and none is queued.
+
+A backup's word that it **covers** for a broker goes to all brokers, and is repeated while it holds. What it means is in
+``core.survival.covering``.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from tocsin.model.network import Address, Message, Scheme, broker_address
+from tocsin.model.network import Address, BrokerInfo, Message, Scheme, broker_address
 from tocsin.model.publication import Publication
 from tocsin.model.versions import Packed
 
@@ -195,3 +198,28 @@ def speakers(envelope: Envelope) -> frozenset[str]:
 def decode_replication(data: bytes) -> Envelope:
     """Decode an envelope; anything else raises ``Malformed``."""
     return ENVELOPE.read(data)
+
+
+class Covering(Message, frozen=True, array_like=True, tag="C"):
+    """Broker → all: send me too what goes to this broker at QoS 0; or (``over``) no longer."""
+
+    primary: str
+    by: BrokerInfo
+    over: bool = False
+
+
+COVERING: Final = Packed("a word of a stand-in", msgspec.msgpack.Decoder(Covering), spoken=True)
+
+
+def covering_subject(network: str) -> str:
+    """Where all brokers hear it. No broker can have this name, so that it is nobody's subject of replication."""
+    return f"{network}.replication._covering"
+
+
+def encode_covering(word: Covering) -> bytes:
+    return COVERING.write(word)
+
+
+def decode_covering(data: bytes) -> Covering:
+    """The word, or ``Malformed`` for whatever is none."""
+    return COVERING.read(data)

@@ -27,8 +27,7 @@ from tocsin.model.versions import UNREADABLE
 from tocsin.ports import Bus, BusMessage
 from tocsin.runtime.machines.shell import Shell
 from tocsin.runtime.machines.tasks import Failed
-from tocsin.wire.covers import Covering, decode_covering, encode_covering, subject
-from tocsin.wire.replication import LOCAL
+from tocsin.wire.replication import LOCAL, Covering, covering_subject, decode_covering, encode_covering
 
 LOOKED_AT: Final = 1_000  # subscriptions of a client that are held against what is wanted here already
 
@@ -51,7 +50,7 @@ class Covers:
         spawn: Spawn,
         failed: Failed,
     ) -> None:
-        self.subject = subject(network)
+        self.subject = covering_subject(network)
         self.machine = CoveringMachine(own, told)
         self._own = own
         self._bus = bus
