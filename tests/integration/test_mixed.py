@@ -36,9 +36,8 @@ from pathlib import Path
 if "tocsin" in sys.orig_argv:
     releases = json.loads((Path(__file__).parent / "releases.json").read_text())
     name = sys.orig_argv[-1]
-    import tocsin.core.coordination.leader.levels as levels
     import tocsin.model.versions as versions
-    levels.RAISE_AFTER_US = 1_000_000
+    versions.RAISE_AFTER_US = 1_000_000
     if name in releases:
         versions.SPEAKS = versions.Levels(*releases[name])
 """

@@ -15,7 +15,16 @@ A value of a newer version is ``FormatNewer``: a reader leaves it where it is, r
 were not there. ``Malformed`` is a value that no version explains.
 
 The **level** is what the processes of a network agree to speak. Each process says which levels it speaks (``SPEAKS``)
-when it joins; the coordinators keep the highest that every one speaks, and tell it to brokers. To change a layout:
+when it joins; the coordinators keep the highest that every one speaks, and tell it to brokers. The network's level is
+in the command log (``Elected``, ``Raised``), and never falls: what was written at a level is there to be read.
+
+A broker **fits** if it speaks the network's level, and has a level in common with every member and the leader. The
+leader raises the level to the highest that all of them speak, when that has been so for a while (``RAISE_AFTER_US``):
+a broker of the old release that is away for a restart is not locked out. Members that say no level are of release
+0.1.0. They are in the state of a network that was stopped by force; a process of that release cannot read what ours
+say, so they count for nothing, and leave when they are missed.
+
+To change a layout:
 
 - a field that is added at the end with a default needs no new version: older processes pass over it;
 - for whatever else, raise ``newest`` of the format and the newest level in ``SPEAKS``. Write the new version only when
@@ -24,7 +33,7 @@ when it joins; the coordinators keep the highest that every one speaks, and tell
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -36,6 +45,10 @@ UNREADABLE: Final = (Malformed, FormatNewer)  # what reading raises
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError)
 TEXT_MAX: Final = 16  # characters that say levels
 _MARKS: Final = 0x20  # the first byte that is no version
+ANY: Final = 1 << 16  # a level that nobody reaches: nobody has said what it speaks
+RAISE_AFTER_US: Final = (
+    600_000_000  # longer than a restart by hand, or a rolling upgrade's pause between two brokers
+)
 
 
 class Levels(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -63,6 +76,19 @@ SPEAKS: Levels = Levels(1, 1)  # the levels of this release
 def speaks() -> Levels:
     """The levels that this process speaks."""
     return SPEAKS
+
+
+def common(level: int, spoken: Iterable[Levels]) -> Levels:
+    """The levels that all of them speak, from the network's on. None is, if the oldest is above the newest."""
+    said = [each for each in spoken if each.newest]
+    return Levels(max((level, *(each.oldest for each in said))), min((ANY, *(each.newest for each in said))))
+
+
+def fits(newcomer: Levels, network: Levels) -> bool:
+    """Whether a process that speaks these can join a network whose processes speak those; a process that states none is
+    in the log of release 0.1.0, and none joins like that any more.
+    """
+    return not newcomer.newest or (newcomer.newest >= network.oldest and newcomer.oldest <= network.newest)
 
 
 class Format:

@@ -15,7 +15,20 @@ from hypothesis import strategies as st
 
 import tocsin
 from tocsin.errors import FormatNewer, Malformed
-from tocsin.model.versions import KNOWN, UNREADABLE, Document, Foreign, Format, Packed, Stated
+from tocsin.model.versions import (
+    ANY,
+    KNOWN,
+    LEVEL_0_1_0,
+    UNREADABLE,
+    Document,
+    Foreign,
+    Format,
+    Levels,
+    Packed,
+    Stated,
+    common,
+    fits,
+)
 
 
 class Thing(msgspec.Struct, frozen=True):
@@ -30,6 +43,7 @@ TEXT: Final = Format("a text", 3)
 FOREIGN: Final = Foreign("somebody's bytes", 3)
 STATED: Final = Stated("a stated thing", 3)
 OURS: Final = ("a thing", "a spoken thing", "a document", "a text", "somebody's bytes", "a stated thing")
+levels = st.integers(1, 5).flatmap(lambda oldest: st.builds(Levels, st.just(oldest), st.integers(oldest, 6)))
 for _name in OURS:
     del KNOWN[_name]
 
@@ -192,3 +206,19 @@ def test_every_format_is_in_the_reference() -> None:
         re.findall(r"^\| ([^|]+?) \| (\d+) \| (?:binary|JSON|foreign|stated)", page.read_text(), re.MULTILINE)
     )
     assert told == {each.name: str(each.newest) for each in KNOWN.values()}
+
+
+@given(st.lists(levels, max_size=4), levels, st.integers(0, 3))
+def test_whoever_fits_leaves_a_level_that_all_speak(
+    members: list[Levels], newcomer: Levels, level: int
+) -> None:
+    network = common(level, members)
+    if network.oldest <= network.newest and fits(newcomer, network):
+        together = common(level, (*members, newcomer))
+        assert level <= together.oldest <= together.newest
+        assert all(each.oldest <= together.oldest and together.newest <= each.newest for each in members)
+
+
+def test_whoever_says_nothing_counts_for_nothing() -> None:
+    assert common(2, (LEVEL_0_1_0,)) == Levels(2, ANY)
+    assert common(2, ()) == Levels(2, ANY)

@@ -25,7 +25,7 @@ and can change nothing.
 | ``leader.drafting``, ``waits`` | commands become records; clearance: which brokers have to know first |
 | ``leader.broker_watch`` | heartbeats, answers, and lost brokers (``core.survival.detection``) |
 | ``leader.backup_planning``, ``rerouting`` | plans of backups and promotions; detours around cut links |
-| ``leader.levels``, ``spending`` | the network's level; each user's part of the command log |
+| ``leader.spending`` | each user's part of the command log |
 | ``leader.snapshot_writer``, ``snapshot_reader`` | writing snapshots, and reading them slice by slice |
 | **``participant``** | the broker's machine: submits commands, follows its notices |
 | ``participant.signals`` | its events and effects |

@@ -53,7 +53,6 @@ from tocsin.core.coordination.leader.broker_watch import Presence
 from tocsin.core.coordination.leader.election import Election
 from tocsin.core.coordination.leader.leader import Leader
 from tocsin.core.coordination.leader.lease import Lease
-from tocsin.core.coordination.leader.levels import common, fits
 from tocsin.core.coordination.leader.promotions import StandbyTold
 from tocsin.core.coordination.leader.snapshot_reader import (
     AGAIN_US,
@@ -90,7 +89,7 @@ from tocsin.core.machine import (
 )
 from tocsin.errors import Conflict, FormatNewer, LevelUnspoken, StoreFull, Trimmed
 from tocsin.model.network import COORDINATOR
-from tocsin.model.versions import speaks
+from tocsin.model.versions import common, fits, speaks
 from tocsin.ports import Entry, Page
 from tocsin.wire.commands import decode_batch
 

@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 
 from tocsin.core.coordination.leader.balancing import BalanceRules
-from tocsin.core.coordination.leader.levels import RAISE_AFTER_US
 from tocsin.core.survival.detection import Tuning
+from tocsin.model.versions import RAISE_AFTER_US
 from tocsin.ports import LogSpec, TableSpec
 from tocsin.wire.commands import Limits
 

@@ -28,7 +28,6 @@ from tocsin.core.coordination.leader.backup_planning import LOOK_US, PlanClock, 
 from tocsin.core.coordination.leader.balancing import DrainOrders
 from tocsin.core.coordination.leader.broker_watch import Attention, Presence
 from tocsin.core.coordination.leader.drafting import Draft, Drafter
-from tocsin.core.coordination.leader.levels import ANY, fits
 from tocsin.core.coordination.leader.promotions import Promotions, StandbyTold, links_of
 from tocsin.core.coordination.leader.rerouting import Rerouting
 from tocsin.core.coordination.leader.timers import CoordinatorTimer
@@ -41,7 +40,7 @@ from tocsin.core.coordination.state.state import State
 from tocsin.core.machine import Append, Effect, Say, Send, SetTimer
 from tocsin.errors import StoreFull, TocsinError
 from tocsin.model.network import BrokerInfo, Message, broker_address
-from tocsin.model.versions import Levels
+from tocsin.model.versions import ANY, Levels, fits
 from tocsin.ports import Record
 from tocsin.wire.commands import (
     Joined,

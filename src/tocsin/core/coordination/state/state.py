@@ -20,7 +20,6 @@ from collections.abc import Iterable
 from typing import Final
 
 from tocsin.core.chunks import split
-from tocsin.core.coordination.leader.levels import common, fits
 from tocsin.core.coordination.leader.spending import Spending, told_bytes
 from tocsin.core.coordination.state.backups import Backups, Survival
 from tocsin.core.coordination.state.detours import Detours
@@ -29,7 +28,7 @@ from tocsin.core.coordination.state.matching import Matching, Turn
 from tocsin.core.coordination.state.publishers import Keys, PublisherDirectory
 from tocsin.model.network import BrokerInfo
 from tocsin.model.stream import LISTING, SYSTEM_KEYS, Diff
-from tocsin.model.versions import LEVEL_0_1_0, Levels
+from tocsin.model.versions import LEVEL_0_1_0, Levels, common, fits
 from tocsin.wire import notices
 from tocsin.wire.commands import (
     Batch,

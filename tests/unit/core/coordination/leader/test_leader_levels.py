@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.unit.core.coordination.desk import OPTIONS, Desk, of, sent
 from tests.unit.core.coordination.one_broker import Broker
 from tocsin.core.coordination.leader import snapshot_writer as archivist
-from tocsin.core.coordination.leader.levels import ANY, common, fits
 from tocsin.core.coordination.leader.snapshot_writer import Manifest
 from tocsin.core.coordination.state import snapshot
 from tocsin.core.coordination.state.state import State
@@ -17,30 +14,13 @@ from tocsin.core.machine import Append, DeleteKey, Followed, ReadLog, Say, SetTi
 from tocsin.errors import LevelUnspoken
 from tocsin.model import versions
 from tocsin.model.network import BrokerInfo, Role
-from tocsin.model.versions import Levels
+from tocsin.model.versions import Levels, fits
 from tocsin.ports import Entry, Page
 from tocsin.wire.commands import Elected, Joined, Limits, Raised, Said
 from tocsin.wire.control import Unspoken
 
 NORTH = BrokerInfo("north", "n", Role.EDGE, "127.0.0.1", 1)
 SOUTH = BrokerInfo("south", "s", Role.EDGE, "127.0.0.1", 1)
-levels = st.integers(1, 5).flatmap(lambda oldest: st.builds(Levels, st.just(oldest), st.integers(oldest, 6)))
-
-
-@given(st.lists(levels, max_size=4), levels, st.integers(0, 3))
-def test_whoever_fits_leaves_a_level_that_all_speak(
-    members: list[Levels], newcomer: Levels, level: int
-) -> None:
-    network = common(level, members)
-    if network.oldest <= network.newest and fits(newcomer, network):
-        together = common(level, (*members, newcomer))
-        assert level <= together.oldest <= together.newest
-        assert all(each.oldest <= together.oldest and together.newest <= each.newest for each in members)
-
-
-def test_whoever_says_nothing_counts_for_nothing() -> None:
-    assert common(2, (versions.LEVEL_0_1_0,)) == Levels(2, ANY)
-    assert common(2, ()) == Levels(2, ANY)
 
 
 def test_a_broker_outside_the_supported_levels_is_refused_and_changes_nothing() -> None:
