@@ -50,7 +50,6 @@ import msgspec
 from mqtt5 import PubRelPacket
 
 from tocsin.core.channels.request import ChannelFilter
-from tocsin.core.delivery.catch_up import CatchingUp
 from tocsin.core.delivery.record_ids import RecordIds
 from tocsin.core.delivery.session_cell import SessionCell
 from tocsin.core.delivery.signals import (
@@ -81,7 +80,7 @@ from tocsin.core.delivery.signals import (
     Writable,
 )
 from tocsin.core.delivery.stored_session import StoredSession, within
-from tocsin.core.delivery.tracks import MessagesTrack, ResultsTrack, checkpoint_later
+from tocsin.core.delivery.tracks import CatchingUp, MessagesTrack, ResultsTrack, checkpoint_later
 from tocsin.core.delivery.window import ALL_RESULTS, POSITION_IDS, WAIT, DeliveryWindow, Progress, hear
 from tocsin.core.filters import filter_type
 from tocsin.core.forwarding.table import Subscription

@@ -8,11 +8,10 @@ while the client is behind with them it gets no others of the same log.
 
 **Results of channels** are delivered like the log's entries (``core.delivery.window``), at QoS 1 at most, by **place**
 (``model.results``) instead of position: offered as notices bring them, or, while the client is behind, read from the
-files that notices name (``core.delivery.catch_up``). A client that is behind with one track is not behind with the
-other, and what is slow to read holds no messages up. They begin with the first subscription to a channel at QoS 1,
-where the results are at that time: everything before is settled. How far they are must not lag far behind in the stored
-session, also of a client that gets nothing: results are kept while a session may need them. So it is stored every
-CHECKPOINT_US.
+files that notices name. A client that is behind with one track is not behind with the other, and what is slow to read
+holds no messages up. They begin with the first subscription to a channel at QoS 1, where the results are at that time:
+everything before is settled. How far they are must not lag far behind in the stored session, also of a client that gets
+nothing: results are kept while a session may need them. So it is stored every CHECKPOINT_US.
 
 **Messages.** Both tracks are over the same log, by position. The position of the one says "everything critical up to
 here", that of the other "everything else up to here"; entries that the log's follower brings are offered to their own
@@ -24,6 +23,14 @@ position of the others counts for both; a session that is stored without a criti
 reserved part of the window is reserved from the beginning: the first alarm must not wait. ``critical_tail`` is how far
 there may be critical messages among what was dispatched here. A client that is beyond it has none to read, and where
 nothing is critical, nothing is read for it.
+
+**A client that is behind** reads the log of each track, batch by batch, until it is live again. One batch is read at a
+time, for the filters that the client has when it is asked for. The read does not look for a subscription that is made
+during it: entries beyond its ``since`` are read again, because it may be durable, with a message in the log, before the
+read is answered. A batch ends where the window is full, or the connection congested; the rest is read again when there
+is room. For other messages it also ends where the log was dispatched to: beyond, there may be an older critical message
+that nobody here knows of. Newer entries are offered. Results of channels are read in the same way, by place instead of
+by position, for the names of subscriptions instead of filters.
 
 Invariants: as in ``core.delivery.window``; what is under way of all tracks is within one window; whatever of the others
 is sent is sent while the client is not behind with critical ones; without a critical track no critical message was
@@ -38,8 +45,9 @@ from typing import Final
 
 import msgspec
 
-from tocsin.core.delivery.catch_up import CatchingUp
-from tocsin.core.delivery.signals import DeliveryTimer
+from tocsin.core.channels.request import ChannelFilter
+from tocsin.core.delivery.session_cell import AGAIN_US
+from tocsin.core.delivery.signals import BatchRead, DeliveryTimer, ReadBatch, ReadResults, ResultsRead
 from tocsin.core.delivery.stored_session import StoredSession
 from tocsin.core.delivery.window import (
     CRITICAL,
@@ -47,16 +55,97 @@ from tocsin.core.delivery.window import (
     MESSAGES,
     POSITION_IDS,
     RESULTS,
+    SETTLED,
+    WAIT,
     DeliveryWindow,
     Ids,
     Progress,
 )
+from tocsin.core.filters import QueryFilter, TopicFilter, filter_type
 from tocsin.core.forwarding.table import Subscription
-from tocsin.core.machine import Effect, SetTimer
+from tocsin.core.machine import Effect, Say, SetTimer
+from tocsin.errors import TocsinError, Trimmed
 
 SPARED_PART: Final = 4  # one in so many of the window's places is for what is critical alone …
 SPARED_MAX: Final = 32  # … up to so many
 CHECKPOINT_US: Final = 900_000_000  # a write a minute for each fifteen clients; results are kept for days
+
+
+class CatchingUp:
+    """The reading of the log, or of ``results``, for one client's deliveries."""
+
+    __slots__ = ("_below", "_critical", "_delivery", "_results", "reading")
+
+    def __init__(self, delivery: DeliveryWindow, *, results: bool = False, critical: bool = False) -> None:
+        self.reading = False
+        self._delivery = delivery
+        self._results = results
+        self._critical = critical  # whether it is about critical ones
+        self._below: int | None = None  # the batch under way knows all subscriptions only below this position
+
+    def ask(self, subscriptions: Mapping[str, Subscription]) -> list[Effect]:
+        """The batch to read now, if one has to be."""
+        delivery = self._delivery
+        if self.reading or not delivery.behind:
+            return []
+        filters = tuple(
+            name for name, subscription in subscriptions.items() if subscription.qos and self._concerns(name)
+        )
+        if not filters:
+            delivery.live = True  # a subscription to come is for what comes after it, and that is offered
+            return []
+        self.reading = True
+        self._below = None
+        start, critical = delivery.next, self._critical
+        if self._results:
+            return [ReadResults(names=filters, start=start, critical=critical)]
+        return [ReadBatch(filters=filters, start=start, critical=critical)]
+
+    def _concerns(self, name: str) -> bool:
+        if self._results:
+            return filter_type(name) is ChannelFilter
+        return filter_type(name) in (TopicFilter, QueryFilter)  # a group's come as claims
+
+    def subscribed(self, subscription: Subscription) -> None:
+        if self.reading:
+            bound = subscription.since + 1
+            self._below = bound if self._below is None else min(bound, self._below)
+
+    def take(self, batch: BatchRead | ResultsRead, congested: bool) -> tuple[list[Effect], bool]:
+        """The part of a batch to send, and whether that is all of it: if not, something has to happen before the
+        rest.
+        """
+        self.reading = False
+        delivery = self._delivery
+        end = batch.next if self._below is None else min(batch.next, self._below)
+        if not self._results and not self._critical:
+            end = min(end, batch.tail + 1)
+        sent: list[Effect] = []
+        for offered in batch.entries:
+            position = offered.position
+            if not delivery.next <= position < end:
+                continue
+            if congested:
+                delivery.fall_behind(position)
+                return sent, False
+            identifier = delivery.offer(position, offered.qos)
+            if identifier == WAIT:
+                return sent, False
+            if identifier != SETTLED:
+                sent.append(offered.sent(identifier, delivery.is_repeat(position)))
+        delivery.passed(end - 1)
+        delivery.live = delivery.next > batch.tail
+        return sent, True
+
+    def failed(self, error: TocsinError) -> list[Effect]:
+        """The batch could not be read: again in a while, or (``Trimmed``) everything before a position is lost."""
+        self.reading = False
+        if not isinstance(error, Trimmed):
+            return [SetTimer(name=DeliveryTimer.READ_AGAIN, delay_us=AGAIN_US)]
+        self._delivery.passed(error.oldest - 1)
+        what = "results" if self._results else "messages"
+        words = f"{what} were trimmed before a client got them"
+        return [Say(text=words, level="warning", facts={"problem": str(error)})]
 
 
 def spared(receive_max: int) -> int:

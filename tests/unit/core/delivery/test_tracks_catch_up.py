@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.core.attended import of, one
-from tocsin.core.delivery.catch_up import CatchingUp
 from tocsin.core.delivery.session_cell import AGAIN_US
 from tocsin.core.delivery.signals import BatchRead, Deliver, DeliveryTimer, Offered, ReadBatch
+from tocsin.core.delivery.tracks import CatchingUp
 from tocsin.core.delivery.window import DeliveryWindow, Progress
 from tocsin.core.forwarding.table import Subscription
 from tocsin.core.machine import Say, SetTimer
