@@ -30,7 +30,7 @@ from tocsin.core.delivery.repeats import Repeats
 from tocsin.core.delivery.session_cell import SESSIONS, SessionCell
 from tocsin.core.delivery.stored_session import StoredSession
 from tocsin.core.delivery.window import Progress
-from tocsin.core.forwarding.standby_routes import StandbyRoutes
+from tocsin.core.forwarding.overlay import StandbyRoutes
 from tocsin.core.forwarding.table import Subscription
 from tocsin.core.links import dialler
 from tocsin.core.machine import Effect, Event, PutKey, Say, Table, TimerFired

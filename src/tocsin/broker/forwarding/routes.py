@@ -1,7 +1,7 @@
 """Where a broker sends what: the routes of its forwarding table, and the links that they need.
 
 Routes to brokers that are lost are kept, and lead to a backup that covers for them
-(``core.forwarding.standby_routes``).
+(``core.forwarding.overlay``).
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from tocsin.broker.client import Client
 from tocsin.broker.links.link import Link
 from tocsin.broker.links.pool import LinkPool
-from tocsin.core.forwarding.overlay import Origin, RouteOverlay
-from tocsin.core.forwarding.standby_routes import StandbyRoutes
+from tocsin.core.forwarding.overlay import Origin, RouteOverlay, StandbyRoutes
 from tocsin.core.forwarding.table import ForwardingTable
 from tocsin.model.network import BrokerInfo, Route
 

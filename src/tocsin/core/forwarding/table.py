@@ -15,7 +15,7 @@ A **query** is named ``$query/predicate``. Its subscribers get the messages of t
 
 A route to a peer leads there, unless ``lead`` says otherwise: to other peers as well, or instead, or nowhere. So the
 routes to a lost broker lead to its backup after one change, however many there are
-(``core.forwarding.standby_routes``). Routes of groups are not led elsewhere.
+(``core.forwarding.overlay``). Routes of groups are not led elsewhere.
 
 Every broker that sends to a broker has to know its filters, and so do the coordinators. So ``Interests`` counts the
 different filters of a broker's clients, has the participant told as they come and go, and bounds them.
