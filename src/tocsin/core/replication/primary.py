@@ -11,9 +11,10 @@ Transitions of ``Primary``:
 backup, and the next follows when that is answered (``core.replication.recipient``). An answer that must wait for the
 backups leaves a ticket (``Awaited``), and is released when all of them have the change.
 
-**Positions** go later, because they change with every message. They are looked at by a scan, so that messages cost
-nothing (``core.replication.position_scan``): every ``period_us``; or, by threshold, more often, and sent when so many
-clients' differ.
+**Positions** go later, because they change with every message. So that messages cost nothing they are compared by a
+scan, some clients at a time: every ``period_us``; or, by threshold, more often, and sent when so many clients' differ.
+The **volume out of sync** (REAPS IV-B) is the bytes that these clients were sent since their positions were given out:
+about what is delivered twice if the broker fails now.
 
 **A backup that does not answer** within ``wait_us`` is *degraded*: nobody waits for it any longer, and its update is
 sent on, more and more seldom. It counts again when it answers in time, and lacks nothing but what the next update has.
@@ -32,8 +33,9 @@ after the ticket came, or needed none; it is released within ``wait_us`` in any 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
+from itertools import islice
 from typing import ClassVar, Final
 
 from tocsin.core.machine import (
@@ -49,7 +51,6 @@ from tocsin.core.machine import (
     TimerFired,
 )
 from tocsin.core.replication.gamma import CopiedState
-from tocsin.core.replication.position_scan import PositionScan
 from tocsin.core.replication.recipient import Recipient
 from tocsin.core.replication.signals import Altered, Awaited, BackupsSet, Came, Policy, Released
 from tocsin.model.network import Message, broker_address
@@ -61,6 +62,7 @@ from tocsin.wire.replication import (
     Behind,
     Declined,
     Dismiss,
+    Positions,
     Probe,
     Role,
     Stream,
@@ -79,6 +81,7 @@ SLICE_US: Final = 1_000  # between two slices of a scan
 # Between two scans by threshold: 100 ms and 0.1 ms for each client, so that looking takes about one percent.
 LOOK_US: Final = 100_000
 LOOK_CLIENT_US: Final = 100
+SCAN_SLICE: Final = 500  # clients that are looked at in one go: about a millisecond
 
 
 class PrimaryState(StrEnum):
@@ -455,3 +458,60 @@ class Primary(TableMachine):
         (PrimaryState.RUNNING, Received): _on_message,
         (PrimaryState.RUNNING, TimerFired): _on_timer,
     }
+
+
+class PositionScan:
+    """Finds the clients whose positions the backups do not know yet, one scan after the other."""
+
+    def __init__(self, gamma: CopiedState) -> None:
+        self._gamma = gamma
+        self.told: dict[str, Positions] = {}  # client → the positions that were last given out
+        self.found: dict[str, None] = {}  # by the scan under way, or the last: clients whose positions differ
+        self.volume = 0  # bytes that these were sent since their positions were given out
+        self._volumes: dict[str, int] = {}  # client → the bytes that it had been sent then
+        self._rest: Iterator[str] | None = None  # those still to be looked at; None: no scan is under way
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a scan has begun, and is not at its end."""
+        return self._rest is not None
+
+    def look(self) -> bool:
+        """Look at the next few clients, of a new scan if none is under way; whether these were the last."""
+        if self._rest is None:
+            self._rest, self.found, self.volume = iter(tuple(self._gamma.clients())), {}, 0
+        some = tuple(islice(self._rest, SCAN_SLICE))
+        for client in some:
+            positions = self._gamma.positions(client)
+            if positions is not None and positions != self.told.get(client):
+                self.found[client] = None
+                sent = self._gamma.volume(client)
+                before = self._volumes.get(client, 0)
+                self.volume += sent - before if sent >= before else sent  # less: it is another connection
+        if len(some) == SCAN_SLICE:
+            return False
+        self._rest = None
+        return True
+
+    def give_out(self) -> list[str]:
+        """The clients that were found and still have positions, with their current positions."""
+        found, self.found, self.volume = self.found, {}, 0
+        given: list[str] = []
+        for client in found:
+            positions = self._gamma.positions(client)
+            if positions is not None:
+                self.told[client] = positions
+                self._volumes[client] = self._gamma.volume(client)
+                given.append(client)
+        return given
+
+    def forget(self, client: str) -> None:
+        """It is no client any more."""
+        self.told.pop(client, None)
+        self._volumes.pop(client, None)
+        self.found.pop(client, None)
+
+    def clear(self) -> None:
+        """There is no backup any more."""
+        self.told, self.found, self._rest = {}, {}, None
+        self._volumes, self.volume = {}, 0

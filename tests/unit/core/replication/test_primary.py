@@ -9,11 +9,11 @@ import msgspec
 from tests.unit.core.replication.network import PRIMARY, State
 from tocsin.core.machine import CancelTimer, Effect, Event, Received, Say, Send, SetTimer, Started, TimerFired
 from tocsin.core.replication.backup import DROP_AFTER_US
-from tocsin.core.replication.position_scan import SCAN_SLICE
 from tocsin.core.replication.primary import (
     LOOK_US,
     RESEND_MAX_US,
     RESEND_US,
+    SCAN_SLICE,
     YOUNGER_US,
     Primary,
     PrimaryTimer,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.core.replication.network import State
-from tocsin.core.replication.position_scan import SCAN_SLICE, PositionScan
+from tocsin.core.replication.primary import SCAN_SLICE, PositionScan
 from tocsin.wire.replication import Head, Positions
 
 CLIENTS = st.sampled_from("abcd")
