@@ -351,7 +351,8 @@ class Exchange:
         fanout = self._table.resolve(publication.topic)
         packet = publication.packet()
         self._forward(fanout, packet, None, fanout.origin)
-        self._shares.give(fanout.shares, packet)
+        if fanout.shares:
+            self._shares.give(fanout.shares, packet)
 
     def say(self, publication: Publication) -> None:
         """A message about this broker, for subscribers here, now or later."""
@@ -359,7 +360,8 @@ class Exchange:
         fanout = self._table.resolve(publication.topic)
         packet = publication.packet()
         self._forward(fanout, packet, None, ())
-        self._shares.give_here(fanout.shares, packet)
+        if fanout.shares:
+            self._shares.give_here(fanout.shares, packet)
 
     def _tell(self, target: Client, name: str, payload: bytes) -> None:
         """A message of ours to one client, under the name of one of its subscriptions."""
