@@ -9,7 +9,7 @@ from mqtt5 import PublishPacket
 
 from tocsin.broker.client import Recipient
 from tocsin.broker.delivery import message_log as module
-from tocsin.broker.delivery.catch_up import message_frame, read_messages
+from tocsin.broker.delivery.client_delivery import message_frame, read_messages
 from tocsin.broker.delivery.message_log import MessageLog
 from tocsin.core.delivery.signals import BatchRead, Deliver, ReadBatch
 from tocsin.core.forwarding.table import Subscription
