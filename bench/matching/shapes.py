@@ -10,7 +10,7 @@ import msgspec
 from tocsin.query import Query, Value, parse
 from tocsin.query.evaluate import compile_condition
 from tocsin.query.expression import And, Compare, Expression, In, Like, Literal, Match, Not, Or
-from tocsin.query.printing import print_expression
+from tocsin.query.grammar import print_expression
 
 
 class Shape:

@@ -5,7 +5,7 @@
     query.matches({"temp": 21, "type": "office"})      # True
 
 The language is a superset of CloudEvents SQL 1.0; docs/reference/queries.md describes it. Start reading at ``query``:
-``lexer`` and ``parser`` read, ``canonical`` makes equal queries one, ``printing`` writes them, ``evaluate`` runs them.
+``lexer`` and ``grammar`` read and write, ``canonical`` makes equal queries one, ``evaluate`` runs them.
 ``index`` finds the standing queries that a change of metadata turns, and the streams of a new query.
 """
 

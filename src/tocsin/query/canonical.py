@@ -45,8 +45,8 @@ from tocsin.query.expression import (
     keys_of,
     type_of,
 )
+from tocsin.query.grammar import print_expression
 from tocsin.query.patterns import like_pieces, like_text
-from tocsin.query.printing import print_expression
 from tocsin.query.values import CASTS, WHOLE_MAX, Failure, to_boolean, to_number, to_string
 
 _OPPOSITE: Final[dict[Comparison, Comparison]] = {

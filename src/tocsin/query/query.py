@@ -17,9 +17,8 @@ from tocsin.errors import QueryInvalid
 from tocsin.query.canonical import canonical
 from tocsin.query.evaluate import Condition, compile_condition
 from tocsin.query.expression import Expression, In, height_of, keys_of, type_of, walk
+from tocsin.query.grammar import print_expression, read
 from tocsin.query.limits import DEFAULT, QueryLimits
-from tocsin.query.parser import read
-from tocsin.query.printing import print_expression
 
 _MEANT: Final = {"%2B": "+", "%23": "#", "%25": "%", "%2F": "/"}
 _WRITTEN: Final = str.maketrans({"+": "%2B", "#": "%23", "%": "%25"})

@@ -27,9 +27,8 @@ from tocsin.query.expression import (
     Xor,
     walk,
 )
+from tocsin.query.grammar import print_expression, read
 from tocsin.query.limits import DEFAULT
-from tocsin.query.parser import read
-from tocsin.query.printing import print_expression
 from tocsin.query.values import Metadata, Value
 
 TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}

@@ -10,8 +10,8 @@ import pytest
 
 from tocsin.errors import QueryInvalid
 from tocsin.query.evaluate import evaluate
+from tocsin.query.grammar import read
 from tocsin.query.limits import DEFAULT
-from tocsin.query.parser import read
 from tocsin.query.values import Failure, Metadata, Value
 
 KIT: dict[str, list[dict[str, Any]]] = json.loads(

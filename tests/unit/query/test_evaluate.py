@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from tests.unit.query import model, trees
 from tocsin.query.evaluate import compile_condition, evaluate
 from tocsin.query.expression import Expression
+from tocsin.query.grammar import read
 from tocsin.query.limits import DEFAULT
-from tocsin.query.parser import read
 from tocsin.query.values import Failure, Metadata, Value
 
 

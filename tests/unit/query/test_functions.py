@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tocsin.query.evaluate import evaluate
+from tocsin.query.grammar import read
 from tocsin.query.limits import DEFAULT
-from tocsin.query.parser import read
 from tocsin.query.values import INTEGER_MAX, Failure, Value
 
 

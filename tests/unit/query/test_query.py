@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.query import model, trees
 from tocsin.query import Query, QueryInvalid, QueryLimits, decode_filter, encode_filter, parse
 from tocsin.query.expression import And, Compare, Expression, Has, Key, Literal, type_of
-from tocsin.query.printing import print_expression
+from tocsin.query.grammar import print_expression
 from tocsin.query.values import Metadata
 
 

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from tests.unit.query import trees
 from tocsin.query.expression import Expression, Key, Literal
+from tocsin.query.grammar import print_expression, print_key, print_string, read
 from tocsin.query.limits import DEFAULT
-from tocsin.query.parser import read
-from tocsin.query.printing import print_expression, print_key, print_string
 
 speakable = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
 

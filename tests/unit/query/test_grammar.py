@@ -28,8 +28,8 @@ from tocsin.query.expression import (
     Xor,
     height_of,
 )
+from tocsin.query.grammar import read
 from tocsin.query.limits import DEFAULT
-from tocsin.query.parser import read
 
 a, b, c = Key("a"), Key("b"), Key("c")
 one, two = Literal(1), Literal(2)
