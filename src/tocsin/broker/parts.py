@@ -70,7 +70,6 @@ from tocsin.core.budgets.budget import Budget
 from tocsin.core.budgets.session_quota import SessionQuota
 from tocsin.core.coordination.participant.participant import Participant
 from tocsin.core.coordination.participant.signals import (
-    ClientsChanged,
     InterestsChanged,
     LinksEnded,
     MessageRead,
@@ -288,7 +287,7 @@ class Parts:
         ports, limits = self._ports, self._ports.settings.limits
         peers = LinkPool(self._make_link, self._tell_of_ended_links)
         self.registry = StreamRegistry(
-            self._tell_of_streams,
+            partial(peers.when_settled, ports.post),
             self.message_log,
             broker=self._broker,
             cluster=ports.own.cluster,
@@ -560,9 +559,6 @@ class Parts:
         """The rules of access are others."""
         self.replication.rights_changed()
         self.exchange.access_changed()
-
-    def _tell_of_streams(self, event: ClientsChanged) -> None:
-        self.exchange.peers.when_settled(partial(self._ports.post, event))
 
     def _tell_of_ended_links(self, ended: Mapping[str, LinkEnding]) -> None:
         closed = tuple(peer for peer, how in ended.items() if how is LinkEnding.CLOSED)

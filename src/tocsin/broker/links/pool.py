@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from tocsin.broker.links.link import Link
 from tocsin.core.coordination.participant.signals import LinksSeen
@@ -25,6 +25,8 @@ LINGER_S: Final = 60.0
 FRESH_S: Final = 1.0  # a link that takes longer to be made counts as failed
 GATHER_S: Final = 0.005  # links that end together are told of together
 MEASURE_S: Final = 0.15  # for peers to answer who are asked how far they are; less than a leader waits
+
+Given = TypeVar("Given")
 
 
 class LinkPool:
@@ -74,12 +76,12 @@ class LinkPool:
         self.links.pop(peer).close()
         self._known(peer)
 
-    def when_settled(self, act: Callable[[], None]) -> None:
-        """Do something once no link is fresh, in turn with what else waits for that."""
+    def when_settled(self, act: Callable[[Given], None], given: Given) -> None:
+        """Do something with what is given once no link is fresh, in turn with what else waits for that."""
         if self._fresh or self._in_turn:
-            self._in_turn.append(act)
+            self._in_turn.append(partial(act, given))
         else:
-            act()
+            act(given)
 
     def _await(self, peer: str) -> None:
         if peer in self._fresh:

@@ -115,17 +115,17 @@ async def test_peers_are_asked_how_far_they_are_and_have_time_to_answer(
 async def test_what_must_not_overtake_messages_waits_for_links_that_are_being_made() -> None:
     peers, made = make()
     done: list[int] = []
-    peers.when_settled(lambda: done.append(0))
+    peers.when_settled(done.append, 0)
     assert done == [0]
     peers.want((ONE, TWO))
-    peers.when_settled(lambda: done.append(1))
+    peers.when_settled(done.append, 1)
     made[0].known()
-    peers.when_settled(lambda: done.append(2))
+    peers.when_settled(done.append, 2)
     assert done == [0]
     made[1].known()
     assert done == [0, 1, 2]
     made[1].known()  # it went down: that is no fresh one
-    peers.when_settled(lambda: done.append(3))
+    peers.when_settled(done.append, 3)
     assert done == [0, 1, 2, 3]
     peers.close()
 
@@ -134,10 +134,10 @@ async def test_a_link_that_cannot_be_made_is_not_waited_for_for_long(monkeypatch
     monkeypatch.setattr(module, "FRESH_S", 0.0)
     peers, _ = make()
     peers.want((ONE,))
-    done = asyncio.Event()
-    peers.when_settled(done.set)
+    done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    peers.when_settled(done.set_result, 1)
     async with asyncio.timeout(5):
-        await done.wait()
+        assert await done == 1
     peers.close()
 
 
@@ -145,6 +145,6 @@ async def test_nothing_waits_any_more_when_the_broker_stops() -> None:
     peers, _ = make()
     peers.want((ONE,))
     done: list[int] = []
-    peers.when_settled(lambda: done.append(1))
+    peers.when_settled(done.append, 1)
     peers.close()
     assert done == [1]
