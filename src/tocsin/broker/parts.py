@@ -54,9 +54,8 @@ from tocsin.broker.retained.table import Retained, retained_table
 from tocsin.broker.retained.writer import RetainedWriter
 from tocsin.broker.shared.groups import Groups
 from tocsin.broker.streams.registry import WILL, StreamRegistry
-from tocsin.broker.survival.cluster_gossip import ClusterGossip
 from tocsin.broker.survival.covering import Covers
-from tocsin.broker.survival.isolation import Isolation
+from tocsin.broker.survival.isolation import ClusterGossip, Isolation
 from tocsin.broker.survival.losses import Losses
 from tocsin.broker.survival.moving_out import Removal
 from tocsin.broker.survival.orphans import Orphans

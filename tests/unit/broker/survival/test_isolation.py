@@ -11,7 +11,7 @@ import pytest
 from mqtt5 import PingReqPacket, PingRespPacket, PublishPacket
 
 from tests.unit.broker.harness import Door, until
-from tocsin.broker.survival.cluster_gossip import ENTRY, MARK, PREFIX, REPLICATION, WORDS, ClusterGossip
+from tocsin.broker.survival.isolation import ENTRY, MARK, PREFIX, REPLICATION, WORDS, ClusterGossip
 from tocsin.config import Limits
 from tocsin.model.network import BrokerInfo, Role, Route, Scope, broker_address
 from tocsin.ports import Table, TableSpec
