@@ -4,13 +4,17 @@ A **command** is a change as a broker says it. Brokers number theirs 1, 2, 3 …
 run of them. Beside them stand the few that the leader says itself. A **batch** is one entry of the log: commands in
 the order in which every replica applies them, with all that applying depends on besides the state itself.
 
+What is too large for one command is said in several, and so it is in the notices that follow and in a snapshot:
+``split`` cuts it into parts.
+
 An incarnation is a number that grows with every life of a broker: the position behind the log's end when it began,
 and chance. It is never 0.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -19,6 +23,9 @@ from tocsin.model.stream import Value
 from tocsin.model.versions import LEVEL_0_1_0, Levels, Packed
 
 CHANCE_BITS: Final = 20  # of an incarnation; the rest is a position
+PART_MAX_BYTES: Final = 256 << 10  # of one part of a list: far below the store's and the bus's bound of 1 MiB
+
+Item = TypeVar("Item")
 
 
 class Command(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
@@ -226,3 +233,17 @@ def encode_batch(
 def decode_batch(data: bytes) -> Batch:
     """Decode a batch; anything else raises ``Malformed``."""
     return BATCH.read(data)
+
+
+def split(items: Sequence[Item], size: Callable[[Item], int]) -> list[tuple[Item, ...]]:
+    """Cut a sequence into runs of at most PART_MAX_BYTES, keeping the order; at least one run, if an empty one."""
+    runs: list[list[Item]] = [[]]
+    room = PART_MAX_BYTES
+    for item in items:
+        cost = size(item)
+        if cost > room and runs[-1]:
+            runs.append([])
+            room = PART_MAX_BYTES
+        runs[-1].append(item)
+        room -= cost
+    return [tuple(run) for run in runs]

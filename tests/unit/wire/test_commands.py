@@ -14,6 +14,7 @@ from tocsin.model.network import Route, Scope
 from tocsin.model.versions import UNREADABLE
 from tocsin.wire import notices
 from tocsin.wire.commands import (
+    PART_MAX_BYTES,
     BrokerCommand,
     Elected,
     Joined,
@@ -26,6 +27,7 @@ from tocsin.wire.commands import (
     decode_batch,
     encode_batch,
     encode_command,
+    split,
 )
 
 ITEMS: tuple[notices.AnyItem, ...] = (
@@ -89,3 +91,15 @@ def test_other_values_are_refused_in_words() -> None:
         decode_batch(b"\x90")
     with pytest.raises(Malformed, match="not a notice"):
         notices.decode_notice(b"\x90")
+
+
+@given(st.lists(st.integers(1, PART_MAX_BYTES * 2), max_size=40))
+def test_runs_keep_every_item_in_order_and_stay_within_the_bound(sizes: list[int]) -> None:
+    runs = split(sizes, lambda size: size)
+    assert [size for run in runs for size in run] == sizes
+    for run in runs:
+        assert sum(run) <= PART_MAX_BYTES or len(run) == 1
+
+
+def test_nothing_is_still_one_run() -> None:
+    assert split([], len) == [()]

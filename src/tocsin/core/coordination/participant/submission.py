@@ -22,7 +22,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from tocsin.core.chunks import split
 from tocsin.core.coordination.participant.signals import ParticipantTimer, StreamRefused
 from tocsin.core.machine import CancelTimer, Effect, Send, SetTimer
 from tocsin.model.network import COORDINATOR, BrokerInfo
@@ -39,6 +38,7 @@ from tocsin.wire.commands import (
     Queries,
     Streams,
     encode_command,
+    split,
 )
 from tocsin.wire.control import Submit
 from tocsin.wire.notices import Item, Refused

@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from tocsin.core.chunks import split
 from tocsin.core.forwarding.routes import RouteChange, RoutePlan
 from tocsin.model.network import BrokerInfo, Route
+from tocsin.wire.commands import split
 from tocsin.wire.notices import Routes
 
 Key = TypeVar("Key")

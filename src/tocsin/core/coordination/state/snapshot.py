@@ -18,7 +18,6 @@ from typing import Final
 
 import msgspec
 
-from tocsin.core.chunks import split
 from tocsin.core.coordination.names import SLICE
 from tocsin.core.coordination.state.backups import Backups, Place
 from tocsin.core.coordination.state.publishers import Client, Keys, Stream
@@ -26,7 +25,7 @@ from tocsin.core.coordination.state.state import Member, State, wants_messages
 from tocsin.errors import Malformed
 from tocsin.model.network import BrokerInfo
 from tocsin.model.versions import LEVEL_0_1_0, Levels, Packed
-from tocsin.wire.commands import Limits
+from tocsin.wire.commands import Limits, split
 
 PIECE_BYTES: Final = 512 << 10  # before the item that passes it
 

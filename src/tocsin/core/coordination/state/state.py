@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from tocsin.core.chunks import split
 from tocsin.core.coordination.leader.spending import Spending, told_bytes
 from tocsin.core.coordination.state.backups import Backups, Survival
 from tocsin.core.coordination.state.detours import Detours
@@ -52,6 +51,7 @@ from tocsin.wire.commands import (
     Said,
     Shunned,
     Streams,
+    split,
 )
 
 # Brokers that are gone, whose incarnations are remembered; far more than a network has names for brokers.

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.core.coordination.histories import NORTH, batches
-from tocsin.core import chunks as parts
 from tocsin.core.coordination.state import snapshot
 from tocsin.core.coordination.state.state import State
 from tocsin.errors import Malformed
 from tocsin.model.versions import UNREADABLE
+from tocsin.wire import commands as parts
 from tocsin.wire.commands import Batch, BrokerCommand, Interests, Joined, Queries, Said, Streams
 
 
