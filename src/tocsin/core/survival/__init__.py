@@ -1,6 +1,6 @@
 """The survival of brokers, regions and coordinators that fail: detection, takeover, clusters that are cut off.
 
-``detection`` judges silence, ``landmark`` runs a cluster that is cut off, ``takeover`` stands in for a lost broker with
-the copy that ``core.replication`` keeps, ``wills`` are those that wait, ``provisional`` serves clients without the
-store, and ``homes`` and ``refuges`` say where clients belong and where they could go.
+``detection`` judges silence and closed links, ``landmark`` runs a cluster that is cut off, ``takeover`` stands in for a
+lost broker with the copy that ``core.replication`` keeps, ``wills`` are those that wait, ``provisional`` serves clients
+without the store, and ``homes`` and ``refuges`` say where clients belong and where they could go.
 """
