@@ -19,13 +19,13 @@ and can change nothing.
 | ``state.interest`` | the brokers' interests, and the routes that follow |
 | ``state.backups`` | which brokers back which, and which stand in for lost ones |
 | ``state.detours`` | cut links, and the detours around them |
+| ``state.spending`` | each user's part of the command log |
 | ``state.snapshot`` | the state as bytes, and back |
 | **``leader``** | the work of the leading coordinator |
 | ``leader.lease``, ``election`` | its claim to lead, and the log's consent |
 | ``leader.drafting``, ``waits`` | commands become records; clearance: which brokers have to know first |
 | ``leader.broker_watch`` | heartbeats, answers, and lost brokers (``core.survival.detection``) |
 | ``leader.backup_planning``, ``rerouting`` | plans of backups and promotions; detours around cut links |
-| ``leader.spending`` | each user's part of the command log |
 | ``leader.snapshot_writer``, ``snapshot_reader`` | writing snapshots, and reading them slice by slice |
 | **``participant``** | the broker's machine: submits commands, follows its notices |
 | ``participant.signals`` | its events and effects |

@@ -19,12 +19,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from tocsin.core.coordination.leader.spending import Spending, told_bytes
 from tocsin.core.coordination.state.backups import Backups, Survival
 from tocsin.core.coordination.state.detours import Detours
 from tocsin.core.coordination.state.interest import Interest
 from tocsin.core.coordination.state.matching import Matching, Turn
 from tocsin.core.coordination.state.publishers import Keys, PublisherDirectory
+from tocsin.core.coordination.state.spending import Spending, told_bytes
 from tocsin.model.network import BrokerInfo
 from tocsin.model.stream import LISTING, SYSTEM_KEYS, Diff
 from tocsin.model.versions import LEVEL_0_1_0, Levels, common, fits

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 
 from tests.unit.core.coordination.histories import NORTH, batches
-from tocsin.core.coordination.leader import spending
-from tocsin.core.coordination.leader.spending import Spending, told_bytes
+from tocsin.core.coordination.state import spending
+from tocsin.core.coordination.state.spending import Spending, told_bytes
 from tocsin.core.coordination.state.state import State
 from tocsin.model.network import Route, Scope
 from tocsin.model.stream import Value
