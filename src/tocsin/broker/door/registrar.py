@@ -13,6 +13,8 @@ from functools import partial
 from typing import Final
 
 import msgspec
+import structlog
+from argon2.exceptions import Argon2Error
 from mqtt5 import PublishPacket
 
 from tocsin.broker.client import ClientConnection
@@ -45,6 +47,7 @@ from tocsin.wire.topics import TopicInvalid, check_topic
 
 ASKING_MAX: Final = 64  # connections about accounts at one broker
 DIRECT: Final = Grant(0, (), False)
+UNKNOWN: Final = "unknown"  # the source of all whose address is not known
 ANSWER_TYPE: Final = "tocsin.account"
 
 # Who did what to which account, how it ended, and why if it was refused.
@@ -110,7 +113,7 @@ class Registrar:
             number=number,
             topic=packet.topic,
             payload=packet.payload,
-            source="" if is_loopback(address) else source_of(address),
+            source="" if is_loopback(address) else source_of(address) or UNKNOWN,
             wall_s=int(wall_s()),
             cause=f"account request {number}",
         )
@@ -140,6 +143,10 @@ class Registrar:
             event = Hashed(number=asked.number, hashed=hashed, cause=asked.cause)
         except UsersBusy as busy:
             event = Hashed(number=asked.number, problem=str(busy), cause=asked.cause)
+        except Argon2Error as error:  # there is no memory for it
+            structlog.get_logger().error("a password cannot be hashed", problem=str(error))
+            problem = "this broker cannot hash a password just now; try again in a while"
+            event = Hashed(number=asked.number, problem=problem, cause=asked.cause)
         self._shell.post(event)
 
     async def _check(self, asked: CheckPassword) -> None:

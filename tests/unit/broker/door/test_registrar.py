@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from argon2.exceptions import HashingError
 from mqtt5 import (
     ConnAckPacket,
     ConnectPacket,
@@ -338,3 +339,28 @@ async def test_a_door_that_is_not_there_is_said(brokers: Brokers) -> None:
         port = free.getsockname()[1]
     with pytest.raises(BrokerUnreachable):
         await AsyncAccounts(f"mqtt://127.0.0.1:{port}").register("ann", PASSWORD)
+
+
+async def test_a_broker_without_memory_for_a_hash_says_so_and_goes_on(
+    door: GuardedDoor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*given: object) -> str:
+        raise HashingError("Memory allocation error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(door.guard.users, "hash", fail)
+        with pytest.raises(AccountRefused, match="cannot hash"):
+            await accounts_at(door).register("ann", PASSWORD)
+    assert (await accounts_at(door).register("ann", PASSWORD)).state == "active"
+
+
+async def test_those_whose_address_is_not_known_share_one_rate(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with brokers.door(registered_address_hourly=1) as door:
+        await known(door)
+        origin = Origin("", scheme=Scheme.MQTTS)
+        monkeypatch.setattr(door.listener._authenticator, "origin", lambda *given: origin)
+        await accounts_at(door).register("ann", PASSWORD)
+        with pytest.raises(AccountRefused, match="your address"):
+            await accounts_at(door).register("bob", PASSWORD)
