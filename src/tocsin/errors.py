@@ -30,6 +30,7 @@
     ├── BrokerUnreachable          retryable: no broker there, or it would not have us
     ├── ClientClosed               final: the client, or the subscription, was closed on this side
     ├── PublishRefused             final: the broker does not take that message
+    ├── AccountRefused             final: the broker does not make or change that account
     ├── SubscriptionRefused        final: the broker does not grant that filter
     ├── AlreadySubscribed          final: this client has a subscription to that filter
     ├── MetadataInvalid            final: that cannot be said of a stream
@@ -370,6 +371,18 @@ class PublishRefused(TocsinError):
         self.topic = topic
         self.reason = reason
         super().__init__(f"the broker refused a message on {topic!r}: {reason}")
+
+
+class AccountRefused(TocsinError):
+    """The broker does not make, change or remove an account."""
+
+    fault = "peer"
+
+    def __init__(self, name: str, reason: str, code: int) -> None:
+        self.name = name
+        self.reason = reason
+        self.code = code  # as MQTT's reason codes: 0x87 not authorized, 0x9F too fast …
+        super().__init__(f"the broker refused the request about the account {name!r}: {reason}")
 
 
 class AlreadySubscribed(TocsinError):

@@ -42,7 +42,10 @@ SPECS: dict[str, LogSpec | TableSpec] = {
     "channel-subscriptions": CHANNELS.subscriptions,
     "pipeline": CHANNELS.progress,
     "feeder": feeding.table_spec(NETWORK),
-    **{name: TableSpec(f"{NETWORK}-{name}") for name in ("network", "retained", "sessions", "groups")},
+    **{
+        name: TableSpec(f"{NETWORK}-{name}")
+        for name in ("network", "retained", "sessions", "groups", "accounts")
+    },
 }
 SUBJECTS = {
     "commands": "tocsin.c",

@@ -200,7 +200,9 @@ class Broker:
             policy=policy_of(settings.replication),
             budget=Budget(bounds_of(settings.budgets)),
             others=tuple(each.id for each in settings.brokers),
-            asks=bool(settings.access.users or settings.tls.client_ca),
+            asks=bool(
+                settings.access.users or settings.tls.client_ca or settings.access.registration != "off"
+            ),
             borrowed=bool(self._spare),
             security=security,
             results=results,

@@ -44,6 +44,7 @@ from tocsin.broker.door.listener import Listener
 from tocsin.broker.door.ownership import Ownership
 from tocsin.broker.door.passed_on import PassedOnClient
 from tocsin.broker.door.redirects import Redirects
+from tocsin.broker.door.registrar import Registrar
 from tocsin.broker.forwarding.exchange import Counts, Exchange
 from tocsin.broker.forwarding.fanout import Outbox
 from tocsin.broker.links.door import LinkDoor
@@ -65,6 +66,8 @@ from tocsin.broker.survival.replication import Replicating
 from tocsin.broker.survival.takeover import Takeovers
 from tocsin.broker.survival.witnesses import Witnesses
 from tocsin.config import Settings
+from tocsin.core.access.accounts import accounts_table
+from tocsin.core.access.registration import Registration, terms_of
 from tocsin.core.budgets.budget import Budget
 from tocsin.core.budgets.session_quota import SessionQuota
 from tocsin.core.coordination.participant.participant import Participant
@@ -89,7 +92,8 @@ from tocsin.ports import Bus, Cell, Entry, Log, Store, Table, TableSpec
 from tocsin.runtime.machines.clock import now_us, wall_us
 from tocsin.runtime.machines.tasks import Ending, Tasks
 from tocsin.runtime.network.streams import open_within
-from tocsin.runtime.security.files import Guard
+from tocsin.runtime.security.audit import Audit
+from tocsin.runtime.security.files import Changed, Guard
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +109,7 @@ class Stored:
     groups: Table
     catalogue: Table
     subscriptions: Table
+    accounts: Table | None = None  # None: nobody registers
 
     @classmethod
     async def open(cls, store: Store, settings: Settings) -> Stored:
@@ -120,6 +125,9 @@ class Stored:
             catalogue=await store.table(channels.catalogue),
             subscriptions=await store.table(channels.subscriptions),
             notices=await store.log(channels.notices),
+            accounts=await store.table(accounts_table(network))
+            if settings.access.registration != "off"
+            else None,
         )
 
 
@@ -412,6 +420,7 @@ class Parts:
             entrance=self.entrance,
             departures=self.departures,
         )
+        self.registrar = self._make_registrar()
         self.listener = Listener(
             ports.own,
             limits,
@@ -425,6 +434,7 @@ class Parts:
             refuge=ports.refuge,
             destinations=ports.destinations,
             redirects=ports.redirects(self.isolation),
+            registrar=self.registrar,
         )
         self.removal = Removal(self._broker, self.listener)
         self.link_door = LinkDoor(
@@ -435,6 +445,24 @@ class Parts:
             lambda transport: PassedOnClient(self.listener.make, transport),
         )
         self.probes = Probes(ports.own, ports.security)
+
+    def _make_registrar(self) -> Registrar | None:
+        settings, users, table = self._ports.settings, self._ports.guard.users, self._stored.accounts
+        if users is None or users.registered is None or table is None:
+            return None
+        audit = Audit(settings.state)
+
+        def write(address: str, action: str, name: str, outcome: str, problem: str) -> None:
+            audit.write(address or "a client", action, name, "", outcome, problem, f"at {self._broker}")
+
+        return Registrar(
+            Registration(terms_of(settings), users.registered),
+            users,
+            table,
+            write,
+            changed=self._users_changed,
+            failed=self._ending.fail,
+        )
 
     def _make_link(self, peer: BrokerInfo) -> Link:
         outbound_max_bytes = self._ports.settings.limits.outbound_max_bytes
@@ -476,6 +504,7 @@ class Parts:
                 self.rates.run(),
                 self.replication.run(self.gossip.detour),
                 self.orphans.run(self._session_over),
+                *([] if self.registrar is None else [self.registrar.run()]),
                 self._ending.wait(),
             ):
                 group.create_task(work)
@@ -553,6 +582,10 @@ class Parts:
     def _queries_prepared(self, primary: str, names: tuple[str, ...], wanted: bool) -> None:
         """Clients of a broker that this one backs locally have these queries, or no longer."""
         self.exchange.queries.stand_by(primary, names, wanted=wanted)
+
+    def _users_changed(self, names: frozenset[str]) -> None:
+        """Users who registered are gone, or have another password."""
+        self.listener.guard_changed(Changed(users=names))
 
     def _rights_changed(self) -> None:
         """The rules of access are others."""

@@ -30,6 +30,7 @@ VERBS: dict[str, tuple[str, str] | str] = {
     "up": ("tocsin.cli.up", "up"),
     "init": ("tocsin.cli.init", "init"),
     "demo": "Play the demonstration.",
+    "register": ("tocsin.cli.register", "register"),
     "pub": ("tocsin.cli.publish", "publish"),
     "sub": ("tocsin.cli.subscribe", "subscribe"),
     "results": ("tocsin.cli.results", "results"),

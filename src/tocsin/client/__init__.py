@@ -9,6 +9,11 @@
 asyncio, ``blocking`` puts that on a thread. docs/reference/client.md describes it all.
 """
 
+from tocsin.client.accounts import Account as Account
+from tocsin.client.accounts import AsyncAccounts as AsyncAccounts
+from tocsin.client.accounts import change_password as change_password
+from tocsin.client.accounts import register as register
+from tocsin.client.accounts import remove_account as remove_account
 from tocsin.client.aio import AsyncClient as AsyncClient
 from tocsin.client.blocking import Client as Client
 from tocsin.client.channel import Notification as Notification

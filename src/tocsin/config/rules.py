@@ -257,8 +257,27 @@ def _check_tls(settings: Settings, origins: Mapping[str, str]) -> None:
 
 
 def _check_access(settings: Settings, origins: Mapping[str, str]) -> None:
-    certificates = settings.tls.client_certificates != "none"
-    if settings.access.anonymous == "never" and not settings.access.users and not certificates:
+    access, certificates = settings.access, settings.tls.client_certificates != "none"
+    registers = access.registration != "off"
+    if registers != bool(access.registered_rules):
+        problem, remedy = (
+            (
+                "those who register would have no rules",
+                "Name a file of rules; it may be empty: then they may do nothing",
+            )
+            if registers
+            else ("is of no use while nobody registers", "Set access.registration, or leave it out")
+        )
+        raise SettingError(
+            "access.registered_rules",
+            access.registered_rules,
+            origins["access.registered_rules"],
+            problem,
+            remedy,
+        )
+    if access.registration in ("open", "invited", "approved"):
+        _check_clear_text(settings, origins)
+    if settings.access.anonymous == "never" and not access.users and not certificates and not registers:
         raise SettingError(
             "access.anonymous",
             "never",
@@ -266,6 +285,31 @@ def _check_access(settings: Settings, origins: Mapping[str, str]) -> None:
             "there are neither users nor client certificates, so nobody could connect",
             "Set access.users to a password file, or tls.client_certificates",
         )
+
+
+def _check_clear_text(settings: Settings, origins: Mapping[str, str]) -> None:
+    """Somebody must be able to register: over TLS, or on this machine."""
+    for broker in settings.brokers:
+        for name in broker.ports():
+            host = broker.host_of(name)
+            if name in ("tls_port", "wss_port") or (name in ("port", "ws_port") and _is_here(host)):
+                return
+    raise SettingError(
+        "access.registration",
+        settings.access.registration,
+        origins["access.registration"],
+        "no broker has a port over TLS, so that passwords would travel in clear text",
+        "Set tls.certificate, tls.key, and the tls_port of a broker",
+    )
+
+
+def _is_here(host: str) -> bool:
+    """Whether clients of this machine reach a listener."""
+    try:
+        found = ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    return found.is_loopback or found.is_unspecified
 
 
 def _check_membership(settings: Settings, origins: Mapping[str, str]) -> None:

@@ -30,6 +30,7 @@ from tocsin.ports import PACKET_MAX_BYTES, TOPIC_MAX_BYTES
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "human", "json"]
 Anonymous = Literal["loopback", "always", "never"]
+Registers = Literal["off", "closed", "open", "invited", "approved"]
 ClientCertificates = Literal["none", "optional", "required"]
 ClientName = Literal["common-name", "email", "dns", "uri"]
 
@@ -386,7 +387,7 @@ class Tls(Section, frozen=True, kw_only=True):
 
 
 class Access(Section, frozen=True, kw_only=True):
-    """Who may connect, and what they may do."""
+    """Who may connect, and what they may do; who may make an account by himself."""
 
     users: Annotated[
         str,
@@ -418,6 +419,49 @@ class Access(Section, frozen=True, kw_only=True):
             "this machine (127.0.0.0/8, ::1), everywhere or nowhere."
         ),
     ] = "loopback"
+    registration: Annotated[
+        Registers,
+        Meta(
+            description="Whether people and machines make accounts by themselves: everybody (`open`), with an "
+            "invitation (`invited`), or after an operator approves (`approved`). `closed`: nobody new, and those who "
+            "have registered stay; `off`: those do not count either. It takes TLS, or this machine."
+        ),
+    ] = "off"
+    registered_rules: Annotated[
+        str,
+        Meta(
+            max_length=PATH_MAX_CHARS,
+            description="Rules of those who registered: these hold for them, and no others do. Needed, unless "
+            "`registration` is `off`.",
+        ),
+    ] = ""
+    registered_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100_000,
+            description="Accounts that registered, of the whole network; those that wait, and names that were removed "
+            "lately, count too.",
+        ),
+    ] = 1_000
+    registered_hourly: Annotated[
+        int, Meta(ge=1, le=100_000, description="New accounts in an hour, of the whole network.")
+    ] = 100
+    registered_address_hourly: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100_000,
+            description="Requests about accounts in an hour from one address (IPv6: one /64 network), at one broker; "
+            "this machine's own are not counted.",
+        ),
+    ] = 20
+    registered_unused_days: Annotated[
+        int,
+        Meta(
+            ge=1, le=3_650, description="After so many days an account goes with which nobody has logged in."
+        ),
+    ] = 30
 
 
 class Messages(Section, frozen=True, kw_only=True):

@@ -30,6 +30,10 @@ class Shares(Section, frozen=True, kw_only=True):
     retained_bytes: Annotated[
         int, Meta(ge=LEAST_BYTES, le=MOST_BYTES, description="Retained messages. Over it PUBLISH is refused.")
     ] = 2 << 30
+    accounts_bytes: Annotated[
+        int,
+        Meta(ge=LEAST_BYTES, le=MOST_BYTES, description="Accounts of users who registered, and invitations."),
+    ] = 64 << 20
     network_bytes: Annotated[
         int, Meta(ge=LEAST_BYTES, le=MOST_BYTES, description="What brokers have in common.")
     ] = 16 << 20

@@ -52,6 +52,7 @@ TABLES: Final[tuple[str, ...]] = (
     "retained",
     "sessions",
     "groups",
+    "accounts",
     "catalogue",
     "channel-subscriptions",
     "pipeline",
@@ -92,6 +93,7 @@ TABLE: Final[Mapping[Role, Row]] = {
             "retained": OWN,
             "sessions": OWN,
             "groups": OWN,
+            "accounts": OWN,
             "channel-subscriptions": OWN,
             "catalogue": "read",
         },
@@ -165,7 +167,7 @@ class Permissions(msgspec.Struct, frozen=True):
 
 # The role whose settings bound the streams, where servers know no roles; with roles it is the operator.
 ADAPTED: Final[Mapping[str, tuple[str, ...]]] = {
-    "broker": ("network", "retained", "sessions", "groups", "channel-subscriptions"),
+    "broker": ("network", "retained", "sessions", "groups", "accounts", "channel-subscriptions"),
     "coordinator": ("commands", "snapshots", "coordination", "messages"),
     "pipeline": ("pipeline", "catalogue", "notices", "feeds"),
     "feeder": ("feeder",),

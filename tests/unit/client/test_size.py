@@ -10,6 +10,7 @@ from tocsin import client
 
 CORE = ("session.py", "arrivals.py")  # what is said to a broker and when; what is done with what it sends
 SHELLS = (
+    "accounts.py",
     "aio.py",
     "blocking.py",
     "answers.py",

@@ -386,6 +386,8 @@ def test_three_servers_beyond_the_last_port_are_refused(refused: Refusal) -> Non
         ({"tls.client_crl": "crl.pem"}, "tls.client_crl"),
         ({"tls.client_certificates": "optional"}, "tls.client_ca"),
         ({"access.anonymous": "never"}, "access.anonymous"),
+        ({"access.registration": "open"}, "access.registered_rules"),
+        ({"access.registered_rules": "rules"}, "access.registered_rules"),
         ({"feeds.https_port": 0}, "feeds.https_port"),
         ({"door.tls_port": 0}, "door.tls_port"),
         ({"door.cluster": "west"}, "door.cluster"),
@@ -402,9 +404,19 @@ def test_half_of_what_belongs_together_is_refused(
     assert refused(flags=flags).key == key
 
 
+@pytest.mark.parametrize("how", ["open", "invited", "approved"])
+def test_nobody_registers_where_every_way_in_is_clear_text(refused: Refusal, how: str) -> None:
+    broker = {"id": "a", "cluster": "c", "host": "192.0.2.1", "port": 1883}
+    flags = {"access.registration": how, "access.registered_rules": "rules", "brokers": [broker]}
+    assert refused(flags=flags).key == "access.registration"
+    secure = {"tls.certificate": "a.pem", "tls.key": "a.key", "brokers": [{**broker, "tls_port": 8883}]}
+    assert load(flags={**flags, **secure}).settings.access.registration == how
+
+
 def test_nobody_may_come_in_unnamed_if_there_are_users_or_certificates() -> None:
     for flags in (
         {"access.users": "users"},
+        {"access.registration": "open", "access.registered_rules": "rules"},
         {"tls.client_ca": "ca.pem", "tls.client_certificates": "required"},
     ):
         assert load(flags={**flags, "access.anonymous": "never"}).settings.access.anonymous == "never"

@@ -39,6 +39,7 @@ from tocsin.core.session.machine import Session, SessionState
 from tocsin.core.session.signals import (
     Accepted,
     Acknowledged,
+    AskAccount,
     Authenticate,
     Close,
     Commit,
@@ -456,6 +457,8 @@ class Connection(asyncio.Protocol):
                     self.post(answer)
             case Accepted():
                 self._accept(effect)
+            case AskAccount(packet=packet):
+                self._listener.ask_account(self, packet)
             case Close(session_expiry_s=expiry_s, reason_code=code):
                 self._listener.closed(self, effect)
                 self._end(self.expiry_s if code == SESSION_TAKEN_OVER else expiry_s)
@@ -513,6 +516,13 @@ class Connection(asyncio.Protocol):
                 self.tell(ResumeFailed(reason_code=SERVER_BUSY, reason=told))
             else:
                 self.tell(Resumed(present=False, user_properties=told, cause=self._cause))
+            return
+        if accepted.accounts:
+            problem = self._listener.attend(self, accepted)
+            if problem:
+                self.tell(ResumeFailed(reason_code=SERVER_BUSY, reason=problem))
+            else:
+                self.tell(Resumed(present=False, cause=self._cause))
             return
         self._listener.accept(self, accepted)
         self.account.belong(self.user)

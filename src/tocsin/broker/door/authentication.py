@@ -62,6 +62,7 @@ class Authenticator:
         asks: bool,
         entitled: Callable[[str, str], Awaitable[bool]],
         refused: Callable[[Authenticate, Origin], None] = lambda asked, origin: None,
+        logged_in: Callable[[str], None] = lambda user: None,
     ) -> None:
         self.refused = 0  # clients that were turned away
         self._admission = admission
@@ -72,6 +73,7 @@ class Authenticator:
         self._asks = asks
         self._entitled = entitled
         self._told_refused = refused  # told of each client that is refused
+        self._told_logged_in = logged_in  # told of each user who comes in
         self._checks: dict[Connection, asyncio.Task[None]] = {}  # of those whose password is looked at
         self._certified: dict[Connection, ClientCertificate] = {}  # of clients that showed a certificate
         self._ends: dict[Connection, asyncio.TimerHandle] = {}  # of the same: when it is looked at again
@@ -142,22 +144,22 @@ class Authenticator:
         if isinstance(answer, CheckPassword):
             users = self._guard.users
             assert users is not None, "the policy asks for passwords only where there are users"
-            if not users.recall(answer.user, answer.password):
+            if users.problem(answer.user) or not users.recall(answer.user, answer.password):
                 check = self._check_password(asked, connection, origin, answer)
                 self._checks[connection] = asyncio.get_running_loop().create_task(check)
                 return None
             answer = Admitted(answer.user)
         if isinstance(answer, Rejected):
             return self._refuse(answer, asked, origin)
-        if not self._asks or asked.watches:
+        if not self._asks or asked.aside:
             return self._let_in(asked, connection, answer, origin)
         proof = self._prove(asked, connection, origin, answer)
         self._checks[connection] = asyncio.get_running_loop().create_task(proof)
         return None
 
     def _decide(self, asked: Authenticate, origin: Origin) -> Admitted | CheckPassword | Rejected:
-        """A watcher needs no room among the clients: the door bounds watchers by themselves."""
-        clients = 0 if asked.watches else len(self._clients.present)
+        """A connection beside a client's own needs no room among the clients: the door bounds those by themselves."""
+        clients = 0 if asked.aside else len(self._clients.present)
         return self._admission.decide(asked, clients, origin, self._refuge)
 
     async def _prove(
@@ -171,7 +173,7 @@ class Authenticator:
     async def _let_in_as_owner(
         self, asked: Authenticate, connection: Connection, origin: Origin, admitted: Admitted
     ) -> Authenticated | Rejected:
-        if self._asks and not asked.watches and not await self._entitled(asked.client_id, admitted.user):
+        if self._asks and not asked.aside and not await self._entitled(asked.client_id, admitted.user):
             reason = "this client id belongs to another user"
             return self._refuse(_rejected(asked, CLIENT_ID_NOT_VALID, reason), asked, origin)
         return self._let_in(asked, connection, admitted, origin)
@@ -187,6 +189,8 @@ class Authenticator:
             again = self._decide(asked, origin)
             if isinstance(again, Rejected):  # the broker has filled up since
                 answer = self._refuse(again, asked, origin)
+            elif good and (problem := users.problem(check.user)):
+                answer = self._refuse(_rejected(asked, NOT_AUTHORIZED, problem), asked, origin)
             elif good:
                 answer = await self._let_in_as_owner(asked, connection, origin, Admitted(check.user))
             else:
@@ -206,7 +210,7 @@ class Authenticator:
         if reason := self._guard.access.refusal(who):
             return self._refuse(_rejected(asked, NOT_AUTHORIZED, reason), asked, origin)
         holder = self._clients.present.get(asked.client_id)
-        if holder is not None and not asked.watches and self._clients.who(holder).user not in ("", who.user):
+        if holder is not None and not asked.aside and self._clients.who(holder).user not in ("", who.user):
             reason = "this client id is in use by another user"
             return self._refuse(_rejected(asked, CLIENT_ID_NOT_VALID, reason), asked, origin)
         reference = None if origin.passed_on else self._sent_on(asked, origin.scheme)
@@ -218,6 +222,8 @@ class Authenticator:
             reason = "the client may not publish to the topic of its will"
             return self._refuse(_rejected(asked, NOT_AUTHORIZED, reason), asked, origin)
         self._clients.prove(connection, who, rights)
+        if who.user:
+            self._told_logged_in(who.user)
         return Authenticated(cause=asked.cause)
 
     def _refuse(self, answer: Rejected, asked: Authenticate, origin: Origin) -> Rejected:

@@ -21,6 +21,7 @@ from typing import Final
 
 import msgspec
 import structlog
+from mqtt5 import PublishPacket
 
 from tocsin.broker.connection.connection import Connection
 from tocsin.broker.connection.turns import Turns
@@ -30,6 +31,7 @@ from tocsin.broker.door.clients import Clients
 from tocsin.broker.door.overdue import Packets, Unread
 from tocsin.broker.door.ownership import Ownership
 from tocsin.broker.door.redirects import Redirects
+from tocsin.broker.door.registrar import ASKING_MAX, Registrar
 from tocsin.broker.forwarding.exchange import Exchange
 from tocsin.broker.survival.losses import Losses
 from tocsin.config import Limits
@@ -78,6 +80,10 @@ def _pair(asked: Authenticate, origin: Origin) -> str:
     return f"{origin.address} {asked.client_id}"
 
 
+def _ignore(user: str) -> None:
+    pass
+
+
 def _nowhere(asked: Authenticate, scheme: Scheme) -> str | None:
     return None
 
@@ -93,7 +99,7 @@ class Listener:
     ``register`` has the connected clients, ``guard`` users, rules and certificates, ``durable`` the parts that each
     connection gets. ``refuge`` is the server reference for a client of some scheme that there is no room for,
     ``destinations`` those for clients of a broker that stops. ``rights_changed`` is called when the rules may answer
-    otherwise than before.
+    otherwise than before. ``registrar`` answers requests about accounts; None: there are none.
     """
 
     def __init__(
@@ -111,6 +117,7 @@ class Listener:
         refuge: Callable[[Scheme], str | None],
         destinations: Callable[[Scheme], list[str]],
         redirects: Redirects | None,
+        registrar: Registrar | None = None,
     ) -> None:
         self.own = own
         self.register = register
@@ -118,6 +125,8 @@ class Listener:
         self._losses = losses
         self._watchers_max = limits.watchers_max
         self._places: WatcherPlaces[Connection] = WatcherPlaces(limits.watchers_max)
+        self._registrar = registrar
+        self._asking: WatcherPlaces[Connection] = WatcherPlaces(ASKING_MAX)
         self.exchange = exchange
         self.durable = durable
         self.outbound_max_bytes = limits.outbound_max_bytes
@@ -162,6 +171,7 @@ class Listener:
             asks=ownership.asks,
             entitled=ownership.entitled,
             refused=self._note_refused,
+            logged_in=registrar.logged_in if registrar is not None else _ignore,
         )
         self.turns = Turns(lambda act: asyncio.get_running_loop().call_soon(act))
         self.packets = Packets(monotonic_s)
@@ -349,7 +359,7 @@ class Listener:
         origin = self._connections[connection]
         if (page := connection.page) is not None:
             origin = self._connections[connection] = msgspec.structs.replace(origin, page=page)
-        if asked.watches:
+        if asked.aside:
             return self._authenticator.authenticate(asked, connection, origin)
         self._await_turn()
         names = (asked.client_id, origin.address, _pair(asked, origin))
@@ -417,6 +427,21 @@ class Listener:
             gone.post(WireFailed(error=error, cause=accepted.cause))
         return self._losses.came(connection, accepted.watches) if let_in else bound
 
+    def attend(self, connection: Connection, accepted: Accepted) -> str:
+        """A connection may come in that is about accounts; or (words) why there is no place."""
+        origin = self._connections.get(connection, UNKNOWN)
+        let_in, gone = self._asking.comes(connection, source_of(origin.address), "")
+        bound = f"this broker attends to no more than {ASKING_MAX} connections about accounts; try again"
+        if gone is not None:
+            error = ProtocolViolation(f"{bound}: others have fewer", SERVER_BUSY)
+            gone.post(WireFailed(error=error, cause=accepted.cause))
+        return "" if let_in else bound
+
+    def ask_account(self, connection: Connection, packet: PublishPacket) -> None:
+        """A connection about accounts asks."""
+        assert self._registrar is not None, "else it is not let in"
+        self._registrar.ask(connection, packet, self._connections.get(connection, UNKNOWN))
+
     def tell_visitors(self) -> None:
         """Other brokers than before could take our clients."""
         if self._redirects is not None:
@@ -470,6 +495,7 @@ class Listener:
         self._authenticator.forget(connection)
         self._losses.watchers.went(connection)
         self._places.went(connection)
+        self._asking.went(connection)
         if self._clients.get(connection.client_id) is connection:
             del self._clients[connection.client_id]
             if now_us() - connection.came_us < BRIEF_US:

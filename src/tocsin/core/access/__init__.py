@@ -1,6 +1,6 @@
 """Who may come in, and what they may do then: log-ins, ownership of client ids, and rules for topics and SQL.
 
 ``rules`` reads the rules file, ``rights`` says which topics a user may publish and receive, ``admission`` and
-``logins`` decide which clients are admitted and when. Pure decisions: passwords are checked and files are read
-elsewhere (``runtime.security``).
+``logins`` decide which clients are admitted and when, ``registration`` decides who gets an account (``accounts``). Pure
+decisions: passwords are checked and files are read elsewhere (``runtime.security``).
 """

@@ -11,8 +11,12 @@ Where being on this machine is the only proof, a page in a browser of this machi
 it is. So a WebSocket that names its page (``Origin``) is let in by that proof only if the page is this machine's own,
 or ``access.origins`` has it. Other names of this machine do not count: a name can be made to mean any address.
 
-Where there is no file of users, a user name cannot be proven: the client is treated as one without, and its name counts
-for nothing in the rules.
+Where there are neither a file of users nor users who registered, a user name cannot be proven: the client is treated as
+one without, and its name counts for nothing in the rules.
+
+A connection about **accounts** (``core.access.registration``) carries passwords that are chosen, in its packets. So it
+is let in where nobody can listen: over TLS, or on this machine. Names of users who registered begin with ``~``; nobody
+has such a name by a certificate.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from tocsin.core.access.accounts import MARK, is_registered
 from tocsin.core.session.signals import Authenticate, Rejected
 from tocsin.core.survival.homes import PROPERTY_STAY
 from tocsin.model.network import Scheme
@@ -56,11 +61,12 @@ class Origin(msgspec.Struct, frozen=True):
 class Policy(msgspec.Struct, frozen=True):
     """A broker's rules for admitting clients."""
 
-    users: bool = False  # there is a file of users
+    users: bool = False  # there is a file of users, or users register
     anonymous: Anonymous = "always"
     origins: tuple[str, ...] = ()  # of pages that are let in where loopback is the only proof; "*": all
     certified: bool = False  # over TLS only clients with a certificate are let in
     plain: bool = True  # there is a way in without TLS
+    registers: bool = False  # users may have accounts that they made themselves
 
 
 class Admitted(msgspec.Struct, frozen=True):
@@ -96,12 +102,14 @@ class Admission:
         refuge: Callable[[Scheme], str | None] = lambda scheme: None,
     ) -> Admitted | CheckPassword | Rejected:
         """Whether a peer may come in, when so many are in already; ``refuge`` is where else it could."""
+        if asked.accounts:
+            return self._decide_accounts(asked, origin)
         if connections >= self._connections_max:
             reason = f"this broker serves no more than {self._connections_max} clients"
             reference = refuge(origin.scheme)
             code = SERVER_BUSY if reference is None else USE_ANOTHER_SERVER
             return _rejected(asked, code, reason, reference)
-        if self.drains and not asked.watches and (PROPERTY_STAY, "yes") not in asked.user_properties:
+        if self.drains and not asked.aside and (PROPERTY_STAY, "yes") not in asked.user_properties:
             reference = refuge(origin.scheme)
             if reference is not None:  # else it is better off here
                 return _rejected(asked, USE_ANOTHER_SERVER, "this broker is being emptied", reference)
@@ -109,6 +117,9 @@ class Admission:
 
     def _decide_client(self, asked: Authenticate, origin: Origin) -> Admitted | CheckPassword | Rejected:
         if origin.certificate_name is not None:
+            if self._policy.registers and is_registered(origin.certificate_name):
+                reason = f"names that begin with {MARK} are of users who register: no certificate proves them"
+                return _rejected(asked, NOT_AUTHORIZED, reason)
             return Admitted(origin.certificate_name)
         if origin.passed_on and (problem := self._keeps_out(origin)):
             return _rejected(asked, NOT_AUTHORIZED, problem)
@@ -133,6 +144,23 @@ class Admission:
             return _rejected(asked, NOT_AUTHORIZED, "a client certificate is needed")
         reason = "only clients on the broker's own machine may connect without proving who they are"
         return _rejected(asked, NOT_AUTHORIZED, reason)
+
+    def _decide_accounts(self, asked: Authenticate, origin: Origin) -> Admitted | Rejected:
+        """Whether a connection may come in that makes, changes and removes accounts. It proves nothing by itself."""
+        if not self._policy.registers:
+            reason = "nobody can register here (access.registration is off): ask the operator for an account"
+            return _rejected(asked, NOT_AUTHORIZED, reason)
+        if origin.passed_on and (problem := self._keeps_out(origin)):
+            return _rejected(asked, NOT_AUTHORIZED, problem)
+        if origin.scheme in (Scheme.MQTTS, Scheme.WSS):
+            return Admitted()
+        if not is_loopback(origin.address):
+            reason = "passwords must not travel in clear text: connect over TLS (mqtts:// or wss://)"
+            return _rejected(asked, NOT_AUTHORIZED, reason)
+        if origin.page is not None and not self._is_trusted(origin.page):
+            reason = f"pages of {origin.page} may not register without TLS (access.origins)"
+            return _rejected(asked, NOT_AUTHORIZED, reason)
+        return Admitted()
 
     def _keeps_out(self, origin: Origin) -> str:
         """Why a client would not get in by itself in the way in which it came to a coordinator's door.

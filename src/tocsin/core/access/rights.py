@@ -31,6 +31,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from tocsin.core.access.accounts import is_registered
 from tocsin.core.access.rule_tables import ANONYMOUS, EVERY_USER, user_name_problem
 from tocsin.core.access.rules import CLIENT_PLACEHOLDER, USER_PLACEHOLDER, Rule
 from tocsin.wire.topics import SHARE_PREFIX
@@ -127,10 +128,20 @@ class _Memory:
 
 
 class Access:
-    """The rules of a broker; ``Access()`` has none and allows everything."""
+    """The rules of a broker; ``Access()`` has none and allows everything.
 
-    def __init__(self, rules: tuple[Rule, ...] | None = None, *, decisions_max: int = DECISIONS_MAX) -> None:
+    Where users register, ``registered`` are the rules about them (``core.access.accounts``): these and no others.
+    """
+
+    def __init__(
+        self,
+        rules: tuple[Rule, ...] | None = None,
+        registered: tuple[Rule, ...] | None = None,
+        *,
+        decisions_max: int = DECISIONS_MAX,
+    ) -> None:
         self.open = rules is None
+        self._registered = None if registered is None else Access(registered, decisions_max=decisions_max)
         self._rules = tuple(_Clauses(number, rule) for number, rule in enumerate(rules or ()))
         self._memory = _Memory(decisions_max)
         self._names_clients = any(
@@ -141,6 +152,8 @@ class Access:
 
     def rights(self, who: Who) -> Rights:
         """The rights of this client. Hold on to the answer: rights that nobody holds are forgotten."""
+        if self._registered is not None and is_registered(who.user):
+            return self._registered.rights(who)
         if self.open:
             return self._everything
         concerning = [(each, each.about(who)) for each in self._rules if _concerns(each.rule, who)]
@@ -155,6 +168,8 @@ class Access:
 
     def refusal(self, who: Who) -> str | None:
         """Why this client cannot be held to the rules and has to stay out; None if it can."""
+        if self._registered is not None and is_registered(who.user):
+            return self._registered.refusal(who)
         if who.user and (problem := user_name_problem(who.user)):
             return f"the user's name cannot be used: {problem}"
         client_id = who.client_id

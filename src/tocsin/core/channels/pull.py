@@ -86,7 +86,7 @@ def read_pull(
     try:
         asked = _DECODER.decode(payload) if payload.strip() else _Asked()
         PULL.check(None if asked.v is None else str(asked.v))
-    except (*UNREADABLE, msgspec.MsgspecError) as error:
+    except (*UNREADABLE, msgspec.MsgspecError, UnicodeError) as error:
         example = '{"newest": 10} or {"since": 0, "limit": 100}'
         raise PullInvalid(f"a question for results is a JSON object such as {example}: {error}") from None
     if asked.newest is not None and (asked.since is not None or asked.limit is not None):

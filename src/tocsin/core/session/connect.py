@@ -23,6 +23,7 @@ from mqtt5 import (
     Will,
 )
 
+from tocsin.core.access.accounts import ACCOUNTS_USER
 from tocsin.core.session.limits import SessionLimits
 from tocsin.core.session.signals import Accepted, Authenticate
 from tocsin.core.survival.homes import GUEST, HOME_MAX_CHARS, PROPERTY_VERSION, PROPERTY_WATCH
@@ -106,10 +107,23 @@ def _watched(packet: ConnectPacket) -> str:
         return ""  # a newer client: its CONNACK does not say that it watches
     if len(broker) > HOME_MAX_CHARS:
         raise ConnectRefused(f"a broker's name has at most {HOME_MAX_CHARS} characters", 0x82)
-    if packet.will is not None or packet.session_expiry_interval or not packet.clean_start:
-        problem = "a connection that watches a broker has no will and no session: connect with clean start"
-        raise ConnectRefused(problem, 0x82)
+    _check_aside(packet, "watches a broker")
     return broker
+
+
+def _check_aside(packet: ConnectPacket, does: str) -> None:
+    """A connection beside a client's own leaves nothing behind."""
+    if packet.will is not None or packet.session_expiry_interval or not packet.clean_start:
+        problem = f"a connection that {does} has no will and no session: connect with clean start"
+        raise ConnectRefused(problem, 0x82)
+
+
+def _asks_about_accounts(packet: ConnectPacket) -> bool:
+    """Whether a connection makes or changes accounts."""
+    if packet.username != ACCOUNTS_USER:
+        return False
+    _check_aside(packet, "is about accounts")
+    return True
 
 
 def _check_will(will: Will, limits: SessionLimits) -> None:
@@ -159,14 +173,15 @@ def _contents_bytes(packet: Any) -> int:
 class Arrival:
     """A client between its CONNECT and our CONNACK. Raises ``ConnectRefused`` if the CONNECT cannot be served."""
 
-    __slots__ = ("_limits", "_version", "early", "granted", "packet", "watches")
+    __slots__ = ("_limits", "_version", "accounts", "early", "granted", "packet", "watches")
 
     def __init__(
         self, packet: ConnectPacket, version: Version, limits: SessionLimits, assigned_client_id: str
     ) -> None:
         self.packet = packet
         self.granted = terms(packet, version, limits, assigned_client_id)
-        self.watches = _watched(packet) if packet.user_properties else ""
+        self.accounts = _asks_about_accounts(packet)
+        self.watches = _watched(packet) if packet.user_properties and not self.accounts else ""
         self.early = Early(limits.early_max_bytes)
         self._limits = limits
         self._version = version
@@ -180,6 +195,7 @@ class Arrival:
             user_properties=tuple(self.packet.user_properties),
             will_topic=None if self.packet.will is None else self.packet.will.topic,
             watches=self.watches,
+            accounts=self.accounts,
         )
 
     def acceptance(self) -> Accepted:
@@ -198,6 +214,7 @@ class Arrival:
             topic_alias_max=packet.topic_alias_max,
             will_delay_s=packet.will.will_delay_interval if packet.will else 0,
             watches=self.watches,
+            accounts=self.accounts,
         )
 
     def welcomes(

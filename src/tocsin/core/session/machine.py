@@ -62,7 +62,9 @@ from mqtt5 import (
     DisconnectPacket,
     Packet,
     PingReqPacket,
+    PubAckPacket,
     PublishPacket,
+    QoS,
     SubAckPacket,
     UnsubAckPacket,
     Will,
@@ -83,6 +85,7 @@ from tocsin.core.session.dialogue import Conversation, fitting
 from tocsin.core.session.limits import SessionLimits
 from tocsin.core.session.publish_rules import Permission
 from tocsin.core.session.signals import (
+    AskAccount,
     Authenticated,
     Close,
     CommitFailed,
@@ -105,6 +108,8 @@ from tocsin.core.session.subscribe import Refused
 from tocsin.errors import ProtocolViolation, UnsupportedVersion, WireError
 from tocsin.wire.connect import V5, Version
 
+ACCOUNTS_US = 60_000_000  # for a connection about accounts: two hashes in a crowd, and a store that is slow
+REQUESTS_MAX = 16  # of one connection about accounts
 _PATIENCE_US = 1_500_000  # of silence for each second of keep-alive: one and a half times (MQTT 5, 3.1.2.10)
 
 
@@ -124,6 +129,7 @@ class SessionTimer(StrEnum):
 
     CONNECT_DEADLINE = "connect-deadline"  # for CONNECT, and again until the client is welcomed
     KEEP_ALIVE = "keep-alive"
+    ACCOUNTS = "accounts"  # for a connection about accounts to be over
 
 
 class Session(TableMachine):
@@ -147,6 +153,8 @@ class Session(TableMachine):
         self._send_max_bytes: int | None = None
         self._moves = False  # the client was sent to another server
         self._watches = False  # the client is told of a broker's loss, and does nothing else
+        self._accounts = False  # the connection is about accounts, and does nothing else
+        self._requests = 0  # of such a connection
         self._outlives = False  # the client asked for a session that outlives its connection
         self._session_expiry_s = 0  # granted; 0 until Accepted
         self._patience_us = 0  # how long the client may be silent; 0: for ever
@@ -254,6 +262,8 @@ class Session(TableMachine):
         self.takes = self._conversation.publishing.takes
         if arrival.watches:
             self._watches, self.check_publish, self.takes = True, _only_watches, _only_watches
+        if arrival.accounts:
+            self._accounts, self.check_publish, self.takes = True, _only_asks, _only_asks
         self.state = SessionState.RESUMING
         return [arrival.acceptance()]
 
@@ -276,6 +286,8 @@ class Session(TableMachine):
         effects: list[Effect] = [SendPacket(packet=self._fitting(*welcomes) or welcomes[-1])]
         if self._patience_us:
             effects.append(SetTimer(name=SessionTimer.KEEP_ALIVE, delay_us=self._patience_us))
+        if self._accounts:
+            effects.append(SetTimer(name=SessionTimer.ACCOUNTS, delay_us=ACCOUNTS_US))
         for each in arrival.early.take():
             if self.state is SessionState.CONNECTED:
                 effects += self._take(each)
@@ -298,9 +310,22 @@ class Session(TableMachine):
                 return self._leave(packet)
             if self._watches and not isinstance(packet, PingReqPacket):
                 _only_watches(packet)
+            if self._accounts and not isinstance(packet, PingReqPacket):
+                return self._ask_account(packet)
             return self._conversation.take(packet)
         except WireError as error:
             return self._disconnect(error.reason_code, error.problem, "peer")
+
+    def _ask_account(self, packet: Packet) -> list[Effect]:
+        """A request about an account: it is acknowledged, and answered by a message."""
+        if not isinstance(packet, PublishPacket) or packet.qos != QoS.AT_LEAST_ONCE or not packet.topic:
+            _only_asks(packet)
+        assert packet.packet_id is not None, "it has one at QoS 1"
+        self._requests += 1
+        if self._requests > REQUESTS_MAX:
+            problem = f"a connection about accounts asks at most {REQUESTS_MAX} times; connect again"
+            raise ProtocolViolation(problem, 0x97)
+        return [SendPacket(packet=PubAckPacket(packet.packet_id)), AskAccount(packet=packet)]
 
     def _leave(self, packet: DisconnectPacket) -> list[Effect]:
         expiry_s = packet.session_expiry_interval
@@ -343,6 +368,9 @@ class Session(TableMachine):
         if event.name == SessionTimer.CONNECT_DEADLINE and self.state is not SessionState.CONNECTED:
             todo = "authenticated" if self.state is SessionState.AUTHENTICATING else "given its session"
             return self._refuse(0x88, f"the client could not be {todo} in time", "ours")
+        if event.name == SessionTimer.ACCOUNTS and self.state is SessionState.CONNECTED:
+            reason = f"a connection about accounts lasts {ACCOUNTS_US // 1_000_000} s; connect again"
+            return self._disconnect(0xA0, reason, "none")
         if event.name != SessionTimer.KEEP_ALIVE or self.state is not SessionState.CONNECTED:
             return []  # it ran out when it no longer mattered
         silent_us = now_us - self._heard_us
@@ -459,3 +487,7 @@ class Session(TableMachine):
 
 def _only_watches(*packet: Any) -> NoReturn:
     raise ProtocolViolation("a connection that watches a broker neither publishes nor subscribes")
+
+
+def _only_asks(*packet: Any) -> NoReturn:
+    raise ProtocolViolation("a connection about accounts does nothing but publish to $account/… at QoS 1")

@@ -136,6 +136,12 @@ class Authenticate(Effect, frozen=True, kw_only=True):
     watches: str = (
         ""  # the broker of whose loss it wants to be told; it gets no session, and its id does not count
     )
+    accounts: bool = False  # it makes or changes accounts; it gets no session, and its id does not count
+
+    @property
+    def aside(self) -> bool:
+        """Whether it is no client's own connection: it takes no client's place."""
+        return self.accounts or self.watches != ""
 
 
 class Accepted(Effect, frozen=True, kw_only=True):
@@ -157,6 +163,13 @@ class Accepted(Effect, frozen=True, kw_only=True):
     topic_alias_max: int
     will_delay_s: int  # of its will; 0 also without one
     watches: str = ""  # as ``Authenticate`` has it: the client is not to be registered
+    accounts: bool = False  # the same
+
+
+class AskAccount(Effect, frozen=True, kw_only=True):
+    """A connection about accounts asks (``core.access.registration``); it was told that the request has come."""
+
+    packet: PublishPacket
 
 
 class Subscribe(Effect, frozen=True, kw_only=True):

@@ -23,7 +23,7 @@ from tocsin.ports import Log, LogSpec, Store, TableSpec
 from tocsin.store.jetstream import JetStreamStore
 
 ROOM_MIN_BYTES: Final = 1 << 26  # the least that the message log is opened with
-TABLES: Final = ("network", "retained", "sessions", "groups")  # of brokers
+TABLES: Final = ("network", "retained", "sessions", "groups", "accounts")  # of brokers
 
 
 def specs(settings: Settings, *, pipeline: bool) -> tuple[LogSpec | TableSpec, ...]:

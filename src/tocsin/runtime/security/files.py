@@ -18,6 +18,7 @@ import msgspec
 import structlog
 
 from tocsin.config import Settings
+from tocsin.core.access.accounts import Accounts
 from tocsin.core.access.admission import Policy
 from tocsin.core.access.rights import Access
 from tocsin.core.access.rules import FILE_MAX_BYTES, Rule, parse_rules
@@ -51,17 +52,23 @@ class Guard:
         """Read the files; ``OperatorError`` if one cannot be used."""
         settings = settings or Settings()
         files = settings.access
+        registers = files.registration != "off"
         self.policy = Policy(
-            users=bool(files.users),
+            users=bool(files.users) or registers,
             anonymous=files.anonymous,
             origins=files.origins,
             certified=settings.tls.client_certificates == "required",
+            registers=registers,
         )
         failures = settings.limits.password_failures
-        self.users = Users(Path(files.users), failures) if files.users else None
+        self.users: Users | None = None
+        if files.users or registers:
+            accounts = Accounts() if registers else None
+            self.users = Users(Path(files.users) if files.users else None, failures, accounts)
         self._rules = Path(files.rules) if files.rules else None
-        self._rules_signature = signature(self._rules) if self._rules else None
-        self.access = Access(read_rules(self._rules) if self._rules else None)
+        self._registered_rules = Path(files.registered_rules) if registers else None
+        self._rules_signatures = self._signatures()
+        self.access = self._read_access()
         self.certificates = Certificates(settings.tls) if settings.tls.certificate else None
         self._reminder = Reminder(
             "client certificates"
@@ -72,6 +79,11 @@ class Guard:
     def has_files(self) -> bool:
         """Whether there is anything to watch."""
         return not (self.users is None and self._rules is None and self.certificates is None)
+
+    @property
+    def accounts(self) -> Accounts | None:
+        """The users who registered; None: nobody can."""
+        return None if self.users is None else self.users.registered
 
     def look(self) -> Changed:
         """Read again what changed."""
@@ -119,11 +131,19 @@ class Guard:
             self.users.close()
 
     def _reload_rules(self) -> bool:
-        if self._rules is None or signature(self._rules) == self._rules_signature:
+        found = self._signatures()
+        if found == self._rules_signatures:
             return False
-        self._rules_signature = signature(self._rules)
-        self.access = Access(read_rules(self._rules))
+        self._rules_signatures = found
+        self.access = self._read_access()
         return True
+
+    def _signatures(self) -> tuple[object, ...]:
+        return tuple(signature(each) for each in (self._rules, self._registered_rules) if each is not None)
+
+    def _read_access(self) -> Access:
+        registered = None if self._registered_rules is None else read_rules(self._registered_rules)
+        return Access(read_rules(self._rules) if self._rules else None, registered)
 
     def _tried(self, reload: Callable[[], T]) -> T | None:
         try:

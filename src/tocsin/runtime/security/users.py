@@ -9,6 +9,9 @@ after a broken link, are admitted without a hash.
 
 A broker reads the file again when it changes (``reload``); what was remembered of a user whose line changed counts no
 more. A file that cannot be read then leaves the users as they were, and says so in the log.
+
+Users who registered (``core.access.accounts``) are in the store instead of the file; their passwords wait in the same
+queue. A name that is in the file is the file's.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import contextlib
 import fcntl
 import hmac
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
@@ -28,6 +31,7 @@ from argon2 import PasswordHasher
 from argon2.exceptions import Argon2Error, InvalidHashError, VerificationError
 
 from tocsin.config import Limits
+from tocsin.core.access.accounts import MARK, Accounts, is_registered
 from tocsin.core.access.admission import is_loopback, source_of
 from tocsin.core.access.logins import Logins, LoginTurn, Turned
 from tocsin.core.access.rule_tables import user_name_problem
@@ -56,11 +60,17 @@ class UsersBusy(Exception):
 class Users:
     """The users of a broker."""
 
-    def __init__(self, path: Path, failures_max: int = Limits().password_failures) -> None:
-        """Read the file; ``OperatorError`` if that is not possible."""
+    def __init__(
+        self,
+        path: Path | None,
+        failures_max: int = Limits().password_failures,
+        registered: Accounts | None = None,
+    ) -> None:
+        """Read the file; ``OperatorError`` if that is not possible. ``registered``: the users who registered."""
         self.path = path
-        self._signature = signature(path)
-        self._hashes = read_users(path)
+        self.registered = registered
+        self._signature = signature(path) if path else None
+        self._hashes = read_users(path) if path else {}
         self._key = token_bytes(32)
         self._proven: dict[str, tuple[str, bytes]] = {}  # user → the line's hash and the password's digest
         self._logins = Logins(failures_max)
@@ -76,10 +86,21 @@ class Users:
     def __len__(self) -> int:
         return len(self._hashes)
 
+    def problem(self, name: str) -> str:
+        """Why a user whose password is right may not come in; empty if he may."""
+        if name in self._hashes or self.registered is None or (known := self.registered.find(name)) is None:
+            return ""
+        return "this account waits for the operator's approval" if known.account.state == "waiting" else ""
+
+    def _hash_of(self, name: str) -> str | None:
+        """The hash of a user's password; None: there is no such user."""
+        found = self._hashes.get(name)
+        return self.registered.hash_of(name) if found is None and self.registered is not None else found
+
     def recall(self, name: str, password: bytes) -> bool:
         """Whether this password was proven before, and still counts. Quick; False says nothing."""
         known = self._proven.get(name)
-        if known is None or known[0] != self._hashes.get(name):
+        if known is None or known[0] != self._hash_of(name):
             return False
         return hmac.compare_digest(known[1], self._digest(name, password))
 
@@ -92,6 +113,22 @@ class Users:
             return True
         if len(password) > PASSWORD_MAX_BYTES:
             return False
+        ticket = await self._take_turn(name, address)
+        if self.recall(name, password):
+            self._over(ticket, good=None)
+            return True
+        return await self._check(ticket, password)
+
+    async def hash(self, name: str, password: bytes, address: str = "") -> str:
+        """Hash a password that somebody at that address chooses, in its turn; ``UsersBusy`` if it is not."""
+        ticket = await self._take_turn(name, address)
+        job = asyncio.get_running_loop().run_in_executor(self._pool, _HASHER.hash, password)
+        # Whoever asks may go: the thread is busy until it is done.
+        job.add_done_callback(lambda _: self._over(ticket, good=None))
+        return await asyncio.shield(job)
+
+    async def _take_turn(self, name: str, address: str) -> LoginTurn:
+        """Wait for a thread; ``UsersBusy`` if there will be none. The caller gives it back (``_over``)."""
         local = not address or is_loopback(address)
         ticket, turned, gone = self._logins.ask(source_of(address), name, now_us(), local=local)
         for each in gone:
@@ -111,24 +148,21 @@ class Users:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self._over(ticket, good=None)  # it was called in the same moment
             raise
-        if self.recall(name, password):
-            self._over(ticket, good=None)
-            return True
-        return await self._hash(ticket, password)
+        return ticket
 
-    async def _hash(self, ticket: LoginTurn, password: bytes) -> bool:
+    async def _check(self, ticket: LoginTurn, password: bytes) -> bool:
         """Check it in a thread. A client that leaves during the check has used the thread all the same; it counts as a
         wrong password.
         """
         name = ticket.name
-        hashed = self._hashes.get(name)
+        hashed = self._hash_of(name)
         # A user that there is not takes as long as a wrong password: nobody learns who there is.
         job = asyncio.get_running_loop().run_in_executor(
             self._pool, _matches, hashed or self._nobody, password
         )
         good = False
         try:
-            good = await asyncio.shield(job) and hashed is not None and self._hashes.get(name) == hashed
+            good = await asyncio.shield(job) and hashed is not None and self._hash_of(name) == hashed
         finally:
             if job.done():
                 self._over(ticket, good=good)
@@ -158,15 +192,18 @@ class Users:
 
         ``OperatorError`` if it cannot be read; the users stay as they were.
         """
-        found = signature(self.path)
-        if found == self._signature:
+        if self.path is None or (found := signature(self.path)) == self._signature:
             return None
         self._signature = found  # once a change: a bad file is complained about once
         hashes = read_users(self.path)
         before, self._hashes = self._hashes, hashes
         changed = frozenset(name for name, hashed in before.items() if hashes.get(name) != hashed)
-        self._logins.unprove(changed)
+        self.changed(changed)
         return changed
+
+    def changed(self, names: Iterable[str]) -> None:
+        """These users are gone, or have another password."""
+        self._logins.unprove(names)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -221,7 +258,10 @@ def read_users(path: Path) -> dict[str, str]:
 
 def set_password(path: Path, name: str, password: bytes) -> bool:
     """Add a user or change a password; True if the user is new. Makes the file if there is none."""
-    if problem := user_name_problem(name):
+    problem = user_name_problem(name)
+    if problem is None and is_registered(name):
+        problem = f"names that begin with {MARK} are of users who register"
+    if problem:
         raise OperatorError(f"nobody can be called {name!r}: {problem}", "Choose another name")
     if not password or len(password) > PASSWORD_MAX_BYTES:
         raise OperatorError(

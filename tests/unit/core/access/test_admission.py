@@ -187,3 +187,48 @@ def test_a_page_may_prove_a_name_like_any_client() -> None:
     asked = Authenticate(client_id="c", username="alice", password=b"p")
     answer = Admission(10, policy).decide(asked, 0, Origin("127.0.0.1", page="https://evil.example"))
     assert isinstance(answer, CheckPassword)
+
+
+# ── accounts ────────────────────────────────────────────────────────────────────────────────────────────────
+
+REGISTERS = Policy(registers=True, users=True, anonymous="never")
+ABOUT_ACCOUNTS = Authenticate(client_id="me", username="$account", password=None, accounts=True)
+
+
+@pytest.mark.parametrize(
+    ("origin", "is_in"),
+    [
+        (Origin("192.0.2.1", scheme=Scheme.MQTTS), True),
+        (Origin("192.0.2.1", scheme=Scheme.WSS, page="https://elsewhere.example"), True),
+        (Origin("127.0.0.1"), True),
+        (Origin("127.0.0.1", scheme=Scheme.WS, page="http://localhost:8000"), True),
+        (Origin("127.0.0.1", scheme=Scheme.WS, page="https://elsewhere.example"), False),
+        (Origin("192.0.2.1"), False),
+        (Origin("192.0.2.1", scheme=Scheme.WS), False),
+        (Origin("192.0.2.1", passed_on=True), False),
+        (Origin("192.0.2.1", scheme=Scheme.MQTTS, passed_on=True), True),
+        (Origin(""), False),
+    ],
+)
+def test_accounts_are_made_where_nobody_can_listen(origin: Origin, is_in: bool) -> None:
+    answer = Admission(0, REGISTERS).decide(ABOUT_ACCOUNTS, 0, origin)
+    assert isinstance(answer, Admitted) == is_in
+    assert isinstance(answer, Admitted) or (isinstance(answer, Rejected) and answer.reason_code == 0x87)
+
+
+def test_nobody_makes_an_account_through_a_door_that_the_broker_has_closed() -> None:
+    policy = Policy(registers=True, plain=False)
+    local = Origin("127.0.0.1", passed_on=True)
+    assert isinstance(Admission(1, policy).decide(ABOUT_ACCOUNTS, 0, local), Rejected)
+
+
+def test_nobody_makes_an_account_where_that_is_off() -> None:
+    answer = Admission(1, Policy(anonymous="always")).decide(ABOUT_ACCOUNTS, 0, Origin("127.0.0.1"))
+    assert isinstance(answer, Rejected) and "access.registration" in answer.reason
+
+
+def test_no_certificate_proves_the_name_of_who_registered() -> None:
+    origin = Origin("192.0.2.1", "~ann", Scheme.MQTTS)
+    answer = Admission(1, REGISTERS).decide(asks(), 0, origin)
+    assert isinstance(answer, Rejected) and answer.reason_code == 0x87
+    assert Admission(1, Policy()).decide(asks(), 0, origin) == Admitted("~ann")

@@ -253,3 +253,23 @@ def test_a_rule_about_a_group_allows_no_topic() -> None:
     access = Access((about(True, "$share/workers/jobs"),))
     assert not access.may_subscribe(Who("bob", "c"), "jobs")
     assert not access.may_receive(Who("bob", "c"), "jobs")
+
+
+def test_whoever_registered_has_the_rules_for_that_and_no_others() -> None:
+    registered = (about(True, "people/%u/#"),)
+    for others in (None, (about(True, "#", users=("*",)), about(True, "vault", users=("~ann",)))):
+        access = Access(others, registered)
+        assert access.may_receive(Who("~ann", "c"), "people/~ann/x")
+        assert not access.may_receive(Who("~ann", "c"), "people/bob/x")
+        assert not access.may_receive(Who("~ann", "c"), "vault")
+        assert access.may_receive(Who("bob", "c"), "other")
+
+
+def test_an_empty_file_of_rules_leaves_those_who_registered_nothing() -> None:
+    access = Access(None, ())
+    assert not access.rights(Who("~ann", "c")).open
+    assert not access.may_publish(Who("~ann", "c"), "a") and access.may_publish(Who("ann", "c"), "a")
+
+
+def test_without_registration_a_name_is_only_a_name() -> None:
+    assert Access().may_publish(Who("~ann", "c"), "a")

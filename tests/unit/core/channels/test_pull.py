@@ -55,6 +55,7 @@ def test_the_reply_topic_may_be_in_the_payload() -> None:
         (b"", "a/#", 0x90, "wildcard"),
         (b"{", "a", 0x99, "is a JSON object such as"),
         (b"[]", "a", 0x99, "is a JSON object such as"),
+        (b'{"reply": "\xff"}', None, 0x99, "is a JSON object such as"),
         (b'{"newset": 1}', "a", 0x99, "newset"),
         (b'{"newest": 0}', "a", 0x99, "1 to 1000"),
         (b'{"newest": 1001}', "a", 0x99, "1 to 1000"),
