@@ -187,6 +187,7 @@ async def test_a_reader_of_a_channel_that_is_not_there_runs_once_it_is(work: Wor
     about = work.catalogue.channels["about"]
     await (await work.store.table(PLACES.catalogue)).delete("channel.about")
     again = await work.again()
+    again.shop.check = work.shop.check
     assert "there is no channel about" in again.shop.broken["loud"]
     assert (await again.run("DROP DATASET IF EXISTS Nothing; " + about.text)).error is None
     assert again.shop.broken == {} and "loud" in again.engine.defined

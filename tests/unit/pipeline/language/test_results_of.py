@@ -46,7 +46,7 @@ def test_the_columns_of_results_have_a_fixed_order() -> None:
 
 
 def test_all_results_and_the_new_ones_are_two_tables() -> None:
-    query = "SELECT a.id FROM NEW RESULTS OF near a JOIN RESULTS OF Near b ON a.id = b.id, new Reports r"
+    query = "SELECT a.id FROM new Reports r, NEW RESULTS OF near a JOIN RESULTS OF Near b ON a.id = b.id"
     template = compile_channel(channel("", query), DATASETS, channels=CHANNELS).template
     reads = (Read("Near", False, True), Read("Near", True, True), Read("Reports", True))
     assert template.reads == reads
