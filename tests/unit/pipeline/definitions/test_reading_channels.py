@@ -182,7 +182,7 @@ async def test_who_pauses_or_alters_a_channel_is_told_who_reads_it(work: Worksho
     assert described.rows[-1] == ("read by", "Loud")
 
 
-async def test_a_reader_of_a_channel_that_is_not_there_runs_once_it_is(work: Workshop) -> None:
+async def test_a_reader_of_a_missing_channel_runs_once_it_is_there(work: Workshop) -> None:
     await work.run(SCRIPT)
     about = work.catalogue.channels["about"]
     await (await work.store.table(PLACES.catalogue)).delete("channel.about")
