@@ -85,6 +85,7 @@ class Definitions:
             await self.see(dataset.name)
         for channel in list(self.catalogue.channels.values()):
             await self._open(channel)
+        await self._hold_for_readers()
 
     async def _open(self, channel: Channel) -> None:
         try:
@@ -152,6 +153,17 @@ class Definitions:
         for reader in self.catalogue.readers_of(results_key(channel.name)):
             await self._open(reader)  # its results may have other columns beside those that are read
         await self._open_broken()
+        await self._hold_for_readers()
+
+    async def _hold_for_readers(self) -> None:
+        """Have results of channels without parameters that others read, also while nobody subscribes to them."""
+        read = frozenset[str]().union(*self.catalogue.readers.values())
+        names = [
+            name
+            for name, channel in self.catalogue.channels.items()
+            if not channel.parameters and results_key(name) in read
+        ]
+        await self.call(lambda: self.subscriptions.hold_for_readers(names))
 
     def _position(self, read: Read) -> int:
         """The newest that there is of what a channel reads; of results it is a tick, whatever channels ran in it."""
@@ -222,6 +234,7 @@ class Definitions:
             self.progress.forget_reading(name)
         if not isinstance(definition, Dataset):
             await self.catalogue.drop(definition)
+            await self._hold_for_readers()
             return
         await self._drop_rows(name)
         try:

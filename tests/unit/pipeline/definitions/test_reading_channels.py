@@ -193,6 +193,20 @@ async def test_a_reader_of_a_missing_channel_runs_once_it_is_there(work: Worksho
     assert again.shop.broken == {} and "loud" in again.engine.defined
 
 
+async def test_a_channel_without_parameters_is_held_for_those_who_read_it(work: Workshop) -> None:
+    every = "CREATE CHANNEL Every() CONTINUOUS AS SELECT r.size FROM NEW Reports r;"
+    over = "CREATE CHANNEL Over() CONTINUOUS AS SELECT r.size FROM NEW RESULTS OF Every r;"
+    assert (await work.run(SCRIPT + every + over)).error is None
+
+    def held(work: Workshop) -> list[str]:
+        return sorted(work.shop.subscriptions.channels())
+
+    assert held(work) == ["every"], "of About nobody knows with which values"
+    assert held(await work.again()) == ["every"]
+    await work.run("DROP CHANNEL Over")
+    assert held(work) == held(await work.again()) == []
+
+
 # ── rights ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 RULES = """
