@@ -139,7 +139,7 @@ class Ticker:
         since: dict[str, int] = {}
         for read in self._engine.reads(name):
             if read.new and read.results:
-                # A position behind the newest tick is of results that are gone: the next ones are new.
+                # A position beyond the newest tick is of results that are gone: those that come are new.
                 since[read.key] = min(known.read.get(read.key, self.number), self.number)
             elif read.new:
                 since[read.key] = known.read.get(read.key, versions.get(read.key, 0))

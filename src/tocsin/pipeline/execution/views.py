@@ -28,6 +28,7 @@ class Views:
         self._spark = spark
         self._frames = Frames(spark, store)
         self._shown: dict[str, DataFrame] = {}  # by name: what it stands for
+        self._result_views: dict[str, ResultsView] = {}  # by name: what was made of its rows
         self._texts: dict[tuple[str, str], str] = {}  # template and form → what Spark is asked
 
     def show(self, name: str, frame: DataFrame) -> None:
@@ -48,9 +49,10 @@ class Views:
 
     def show_results(self, view: ResultsView, rows: DataFrame) -> None:
         """A view of results, over these rows of the results dataset."""
-        if self._shown.get(view.rows) is not rows:
+        if self._shown.get(view.rows) is not rows or self._result_views.get(view.name) != view:
             self.show(view.rows, rows)
             self.show(view.name, self._spark.sql(view.sql))
+            self._result_views[view.name] = view
 
     def show_all(self, selection: Selection, stored: Stored) -> None:
         """All that a query reads that is run once."""

@@ -150,6 +150,8 @@ def test_a_parameter_that_is_renamed_is_renamed_in_results_to_come(chain: Chain)
     chain.execute("about")
     question = "SELECT _tick, _parameters.name AS name FROM RESULTS OF About"
     selection = compile_select(question, chain.datasets.values(), [renamed])
+    older = compile_select(question.replace("name", "who"), chain.datasets.values(), [ABOUT_RESULTS])
+    assert len(chain.engine.select(older, 10)) == 2
     rows = chain.engine.select(selection, 10).to_pylist()
     assert {row["_tick"]: row["name"] for row in rows} == {1: None, 2: "ann"}
 
