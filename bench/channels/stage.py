@@ -70,7 +70,7 @@ class Stage:
             spark.session,
             self.landing.data,
             self.subscriptions,
-            results=root / "results",
+            results=self.results,
             directory=root / "subscriptions",
             run="bench",
             deadline_s=600.0,
@@ -115,9 +115,7 @@ class Stage:
             compiled = compile_channel(channel, self.datasets)
             self.engine.define(compiled)
             read = {
-                each.dataset.lower(): self.landing.data.version(each.dataset)
-                for each in compiled.template.reads
-                if each.new
+                each.key: self.landing.data.version(each.name) for each in compiled.template.reads if each.new
             }
             self.progress.note_channel(channel.name, ChannelProgress(0, read))
 

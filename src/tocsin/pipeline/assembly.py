@@ -113,7 +113,7 @@ class Pipeline:
             self._spark.session,
             landing.data,
             subscriptions,
-            results=root / "results",
+            results=results,
             directory=root / "subscriptions",
             run=self._run,
             deadline_s=settings.pipeline.execution_deadline_s,

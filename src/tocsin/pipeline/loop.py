@@ -21,6 +21,7 @@ from tocsin.errors import StorageUnusable
 from tocsin.pipeline.definitions.definitions import Definitions
 from tocsin.pipeline.execution.failures import first_words
 from tocsin.pipeline.ingest.ingest import Ingest
+from tocsin.pipeline.language.resolution import results_key
 from tocsin.pipeline.status import Figures
 from tocsin.pipeline.tick import Ticker
 from tocsin.ports import Change, Table
@@ -165,6 +166,8 @@ class Loop:
                 )
             else:
                 schedule.done(each.channel, now_us, read=each.read, cost_us=each.took_us)
+                if each.results:
+                    schedule.advance(results_key(each.channel), self._ticker.number, now_us)
         if not self.executed:
             self._log.info("the first execution is done", channels=[each.channel for each in done])
         self.executed += len(done)

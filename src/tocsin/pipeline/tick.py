@@ -11,6 +11,9 @@ be the newest that somebody still has to be told of.
 
 The notices of a tick are one append, which the log takes as a whole or not at all. Their ids follow from the tick.
 
+A channel that reads the results of another sees those of earlier ticks. Its position is a tick, and is in the commit as
+positions in datasets are.
+
 A tick without results commits nothing. That its channels had read something is written down later: if it is lost,
 they read it again, and find nothing again.
 """
@@ -133,11 +136,13 @@ class Ticker:
 
     def _due(self, name: str, versions: Mapping[str, int]) -> Due:
         known = self._progress.channel(name) or ChannelProgress()
-        since = {
-            read.dataset.lower(): known.read.get(read.dataset.lower(), versions.get(read.dataset.lower(), 0))
-            for read in self._engine.reads(name)
-            if read.new
-        }
+        since: dict[str, int] = {}
+        for read in self._engine.reads(name):
+            if read.new and read.results:
+                # A position beyond the newest tick is of results that are gone: those that come are new.
+                since[read.key] = min(known.read.get(read.key, self.number), self.number)
+            elif read.new:
+                since[read.key] = known.read.get(read.key, versions.get(read.key, 0))
         return Due(name, known.execution + 1, since)
 
     async def _commit(self, tick: int, at_us: int, ran: Run, seen: int) -> Committed:

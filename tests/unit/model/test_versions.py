@@ -160,6 +160,7 @@ WITHOUT_JSON: Final = {
     "pipeline/storage/parts.py": "from a task to its driver, in one run of Spark",
     "pipeline/storage/sources.py": "users' files",
     "pipeline/storage/values.py": "users' values",
+    "pipeline/execution/subscription_tables.py": "a column of a Delta table, whose commits say their version",
     "pipeline/execution/writer.py": "from a task to its driver, in one run of Spark",
     "runtime/documents.py": "users' files",
     "runtime/logs.py": "log lines, for people",

@@ -42,7 +42,7 @@ class RememberingEngine:
     def explain(self, name: str) -> str:
         return f"plan of {self.defined[name.lower()].channel.name}"
 
-    def select(self, selection: Selection, channels: Any, results: Any, limit: int) -> pa.Table:
+    def select(self, selection: Selection, limit: int) -> pa.Table:
         return pa.table({"sql": [selection.sql] * limit})
 
 

@@ -39,12 +39,13 @@ class FakeTicker:
 
     async def run(self, channels: Iterable[str], versions: Mapping[str, int], seen: int) -> tuple[Done, ...]:
         names = tuple(channels)
+        self.number += 1
         self.ran.append((names, dict(versions), seen))
         return tuple(
             Done(
                 name,
                 1,
-                dict(versions),
+                {**versions, "results of good": self.number - 1},
                 results=3,
                 matched=2,
                 took_us=1_500,
@@ -150,6 +151,17 @@ async def test_new_feed_data_runs_channels_and_a_failing_one_is_held_back(runnin
     running.work.now += 2_000_000
     await running.until(lambda: running.ran("bad") == 2)
     assert running.ran("good") == 1
+
+
+async def test_results_run_the_channels_that_read_them_in_the_next_tick(running: Running) -> None:
+    over = "CREATE CHANNEL Over() CONTINUOUS AS SELECT r.n FROM NEW RESULTS OF Good r"
+    assert (await running.work.run(over)).error is None
+    await running.until(lambda: running.ran("bad") == 1)
+    assert running.ran("over") == 0, "there are no results yet"
+    await running.feeds.append([Record(PLACES.feed_subject("wire"), b'{"n":5}', "r1")])
+    await running.until(lambda: running.ran("over") == 1)
+    ticks = [names for names, _, _ in running.ticker.ran]
+    assert ticks[-2:] == [("good",), ("over",)]
 
 
 async def test_the_idle_loop_warms_up_once_and_not_after_a_tick(

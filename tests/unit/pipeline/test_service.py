@@ -64,7 +64,7 @@ async def ask(tmp_path: Path) -> AsyncIterator[Asking]:
 
 def committed(work: Workshop, *rows: tuple[str, str, str]) -> Notice:
     """Results of (k, broker, payload)."""
-    table = [("Near", 1, k, [broker], 0, payload) for k, broker, payload in rows]
+    table = [("Near", 1, k, [broker], 0, payload, None) for k, broker, payload in rows]
     columns = zip(*table, strict=True)
     batch = pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, IN, strict=True)], schema=IN)
     results = work.shop.results

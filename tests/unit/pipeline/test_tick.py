@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 pa = pytest.importorskip("pyarrow", reason="install the extra tocsin[spark]")
@@ -18,6 +17,7 @@ from tocsin.model.results import Notice, decode_notice  # noqa: E402
 from tocsin.pipeline import tick as module  # noqa: E402
 from tocsin.pipeline.execution.runs import Done, Due, Run  # noqa: E402
 from tocsin.pipeline.ingest.progress import Progress  # noqa: E402
+from tocsin.pipeline.language.resolution import Read  # noqa: E402
 from tocsin.pipeline.storage.parts import IN, TaskOutput, parts_of, write_part  # noqa: E402
 from tocsin.pipeline.storage.results import ResultsStore  # noqa: E402
 from tocsin.pipeline.tick import Overtaken, Ticker  # noqa: E402
@@ -32,11 +32,6 @@ class Killed(BaseException):
     """In place of SIGKILL."""
 
 
-class Read(msgspec.Struct):
-    dataset: str
-    new: bool = True
-
-
 class FakeEngine:
     """Every execution has one result for broker x, which says what it had read; ``failing`` ones fail."""
 
@@ -49,7 +44,13 @@ class FakeEngine:
         self.attempts = 0
 
     def reads(self, name: str) -> list[Read]:
-        return [Read("Reports")]
+        return [Read("Reports", new=True)]
+
+    def payload(self, due: Due) -> str:
+        return f"{due.channel} {due.execution}: {due.since['reports']}–{self.version}"
+
+    def read(self, due: Due) -> dict[str, int]:
+        return {"reports": self.version}
 
     def execute(self, due: list[Due], *, tick: int, at_us: int) -> Run:
         self.attempts += 1  # as a task's number, which Spark never gives twice
@@ -59,11 +60,10 @@ class FakeEngine:
                 done.append(Done(each.channel, each.execution, each.since, error="it broke"))
                 continue
             count = 0 if each.channel in self.silent else 1
-            done.append(Done(each.channel, each.execution, {"reports": self.version}, results=count))
+            done.append(Done(each.channel, each.execution, self.read(each), results=count))
             if count:
-                payload = f"{each.channel} {each.execution}: {each.since['reports']}–{self.version}"
-                rows.append((each.channel, each.execution, "k" * 24, ["x"], 0, payload))
-        columns = zip(*rows, strict=True) if rows else [[]] * 6
+                rows.append((each.channel, each.execution, "k" * 24, ["x"], 0, self.payload(each), None))
+        columns = zip(*rows, strict=True) if rows else [[]] * 7
         batch = pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, IN, strict=True)], schema=IN)
         place = TaskOutput(str(self.root), tick, self.run, at_us)
         return Run(tuple(done), tuple(parts_of([write_part(place, 0, self.attempts, [batch])])))
@@ -72,8 +72,9 @@ class FakeEngine:
 class World:
     """What survives a kill: the storage and the store."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, engine: type[FakeEngine] = FakeEngine) -> None:
         self.root = root
+        self.engine = engine
         self.server = MemoryServer()
         self.threads = ThreadPoolExecutor(1)
         self.runs = 0
@@ -85,7 +86,7 @@ class World:
         progress = Progress(await store.table(PLACES.progress))
         await progress.load()
         results = ResultsStore(self.root)
-        engine = FakeEngine(self.root, f"run{self.runs}")
+        engine = self.engine(self.root, f"run{self.runs}")
         ticker = Ticker(
             engine,  # type: ignore[arg-type]
             results,

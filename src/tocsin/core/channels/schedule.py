@@ -5,8 +5,12 @@ so that channels of one period are due together, and stay so over restarts. A ch
 not run; a new one at once. Slots that passed without a run are **overruns**: they are skipped, never caught up, and
 counted.
 
-A **continuous** channel is due when a dataset that it waits for has an unread version, and ``gap_us``
+A **continuous** channel is due when a dataset or channel that it waits for has an unread version, and ``gap_us``
 have passed since its last run.
+
+A channel that **reads the results** of others, and is due when one of them is, lets it go first: it waits until the
+other has run, or failed, once since it is due itself, and so sees those results in a later tick. Whoever is paused,
+held back or not due is not waited for. Nobody waits in a circle, as no channel reads its own results.
 
 A channel that **fails** is held back, for twice as long each time, up to a bound, and then tried again; others do not
 notice. Slots that pass in that time are no overruns. A **paused** one is not due, until it is asked for (``RUN``),
@@ -48,7 +52,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """One channel, as the schedule needs it."""
 
     every_us: int | None  # None: continuous
-    waits_for: tuple[str, ...] = ()  # of a continuous one: the datasets whose news make it due
+    waits_for: tuple[str, ...] = ()  # of a continuous one: the datasets, and results, whose news make it due
+    after: tuple[str, ...] = ()  # the channels whose results it reads
     paused: bool = False
     shape: str = ""  # channels of one shape cost about as much as one
 
@@ -171,10 +176,11 @@ class Schedule:
 
     def take(self, now_us: int) -> list[Turn]:
         """The channels to run now. Each is out of the schedule until ``done`` or ``failed``."""
+        due_now = {name: entry for name, entry in self._entries.items() if self._is_due(entry, now_us)}
         due = sorted(
             (not entry.asked, self._turn_us(entry), name)
-            for name, entry in self._entries.items()
-            if self._is_due(entry, now_us)
+            for name, entry in due_now.items()
+            if not self._lets_go_first(entry, due_now)
         )
         return [self._begin(name, now_us) for name in self._fitting(each[-1] for each in due)]
 
@@ -281,6 +287,22 @@ class Schedule:
         if not self._behind(entry):
             return None
         return now_us if entry.ended_us is None else entry.ended_us + self.limits.gap_us
+
+    def _lets_go_first(self, entry: _Entry, due: Mapping[str, _Entry]) -> bool:
+        """Whether a channel whose results it reads is due too, and has not run since it is due itself."""
+        if entry.asked:
+            return False
+        others = [due[name] for name in entry.plan.after if name in due]
+        since_us = self._due_us(entry)
+        return any(other.ended_us is None or other.ended_us < since_us for other in others)
+
+    def _due_us(self, entry: _Entry) -> int:
+        """Since when one that is due has been so."""
+        if entry.held_us:
+            return entry.held_us
+        if entry.plan.every_us is not None and entry.slot is not None:
+            return (entry.slot + 1) * entry.plan.every_us
+        return entry.since_us
 
     def _turn_us(self, entry: _Entry) -> int:
         """By which those who are due are ordered: a period after their last run."""

@@ -2,7 +2,7 @@
 
 The pipeline alone writes the table, one cell for each definition, and counts versions: every change of a definition has
 the next one, even after the name was dropped. Dependencies are known here: a dataset that a feed fills or a channel
-reads cannot be dropped.
+reads cannot be dropped, nor a channel whose results another one reads.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tocsin.model.catalogue import (
     key_of,
 )
 from tocsin.pipeline.ingest.progress import Progress
+from tocsin.pipeline.language.resolution import results_key
 from tocsin.ports import Table
 
 D = TypeVar("D", Dataset, Feed, Channel)
@@ -50,6 +51,24 @@ class InUse(TocsinError):
         return f"{self.what} {self.name} is used by {', '.join(names)}", "ask the operator"
 
 
+class StillRead(InUse):
+    """A channel cannot be replaced: another one reads its results, and could not read the new ones."""
+
+    def __init__(self, name: str, reader: Channel, reason: str) -> None:
+        self._reason = reason
+        super().__init__("channel", name, [reader])
+
+    def words(self, visible: Collection[Definition]) -> tuple[str, str]:
+        (reader,) = self.users
+        if reader not in visible:
+            return (
+                f"the new results of {self.name} could not be read by what you may not see",
+                "ask the operator",
+            )
+        problem = f"channel {reader.name} reads the results of {self.name}, and could not read the new ones"
+        return f"{problem}: {self._reason}", f"drop {reader.name} first, or keep the columns that it reads"
+
+
 class Catalogue:
     """By kind and name in lower case."""
 
@@ -59,7 +78,7 @@ class Catalogue:
         self.datasets: dict[str, Dataset] = {}
         self.feeds: dict[str, Feed] = {}
         self.channels: dict[str, Channel] = {}
-        self.readers: dict[str, frozenset[str]] = {}  # channel → the datasets that it reads
+        self.readers: dict[str, frozenset[str]] = {}  # channel → the keys of what it reads (``Read.key``)
 
     async def load(self) -> None:
         """Read the table; a cell that is no definition is reported and left alone. ``FormatNewer`` ends it: what is
@@ -117,17 +136,23 @@ class Catalogue:
             self.readers.pop(definition.name.lower(), None)
 
     def check_unused(self, definition: Definition) -> None:
-        if not isinstance(definition, Dataset):
-            return
+        users: list[Definition] = []
         name = definition.name.lower()
-        users: list[Definition] = [each for each in self.feeds.values() if each.dataset.lower() == name]
-        users += [
-            self.channels[channel]
-            for channel, datasets in self.readers.items()
-            if name in datasets and channel in self.channels
-        ]
+        if isinstance(definition, Dataset):
+            users += [each for each in self.feeds.values() if each.dataset.lower() == name]
+            users += self.readers_of(name)
+        elif isinstance(definition, Channel):
+            users += self.readers_of(results_key(name))
         if users:
-            raise InUse("dataset", definition.name, users)
+            raise InUse(type(definition).__name__.lower(), definition.name, users)
+
+    def readers_of(self, key: str) -> list[Channel]:
+        """The channels that read a dataset, or the results of a channel."""
+        return [
+            self.channels[name]
+            for name, keys in sorted(self.readers.items())
+            if key in keys and name in self.channels
+        ]
 
     def named(self) -> Mapping[str, Dataset]:
         """Datasets by their names as they were written."""

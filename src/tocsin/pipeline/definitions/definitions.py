@@ -29,6 +29,7 @@ from tocsin.pipeline.execution.failures import first_words
 from tocsin.pipeline.execution.subscriptions import Subscriptions
 from tocsin.pipeline.ingest.progress import ChannelProgress, Progress
 from tocsin.pipeline.language.explaining import explain as in_words
+from tocsin.pipeline.language.resolution import Read, is_results_key, results_key
 from tocsin.pipeline.storage.landing import Landing
 from tocsin.pipeline.storage.results import ResultsStore
 
@@ -84,16 +85,23 @@ class Definitions:
             await self.see(dataset.name)
         for channel in list(self.catalogue.channels.values()):
             await self._open(channel)
+        await self._hold_for_readers()
 
     async def _open(self, channel: Channel) -> None:
         try:
-            compiled = compile_channel(channel, self.catalogue.named())
+            compiled = self.compile(channel)
         except TocsinError as error:
             # It was checked when it was made: a newer version of ours sees it otherwise.
             self.broken[channel.name.lower()] = str(error)
             self._log.error("a channel cannot be run", channel=channel.name, problem=str(error))
             return
         await self._define(compiled)
+
+    def compile(self, channel: Channel) -> Compiled:
+        """A channel's plan, as things are defined now."""
+        return compile_channel(
+            channel, self.catalogue.named(), channels=tuple(self.catalogue.channels.values())
+        )
 
     async def see(self, dataset: str) -> None:
         """The current version of a dataset; none, if it was dropped."""
@@ -113,7 +121,11 @@ class Definitions:
         await self.call(lambda: self.landing.create(dataset))
         await self.catalogue.put(dataset)
         await self.see(dataset.name)
-        for name in list(self.broken):  # perhaps because this dataset was missing
+        await self._open_broken()
+
+    async def _open_broken(self) -> None:
+        """Try channels again that cannot be run: perhaps because what is there now was missing."""
+        for name in list(self.broken):
             del self.broken[name]
             await self._open(self.catalogue.channels[name])
 
@@ -126,16 +138,36 @@ class Definitions:
             await self._create_channel(channel)
 
     async def _create_channel(self, channel: Channel) -> None:
-        compiled = compile_channel(channel, self.catalogue.named())
+        compiled = self.compile(channel)
         known = self.progress.channel(channel.name) or ChannelProgress()
         read = {
-            name: known.read.get(name, self.versions.get(name, 0))
-            for name in (each.dataset.lower() for each in compiled.template.reads if each.new)
+            each.key: known.read.get(each.key, self._position(each))
+            for each in compiled.template.reads
+            if each.new
         }
         self.progress.note_channel(channel.name, msgspec.structs.replace(known, read=read))
         await self.progress.write()
         channel = await self.catalogue.put(channel)
+        self.broken.pop(channel.name.lower(), None)
         await self._define(msgspec.structs.replace(compiled, channel=channel))
+        for reader in self.catalogue.readers_of(results_key(channel.name)):
+            await self._open(reader)  # its results may have other columns beside those that are read
+        await self._open_broken()
+        await self._hold_for_readers()
+
+    async def _hold_for_readers(self) -> None:
+        """Have results of channels without parameters that others read, also while nobody subscribes to them."""
+        read = frozenset[str]().union(*self.catalogue.readers.values())
+        names = [
+            name
+            for name, channel in self.catalogue.channels.items()
+            if not channel.parameters and results_key(name) in read
+        ]
+        await self.call(lambda: self.subscriptions.hold_for_readers(names))
+
+    def _position(self, read: Read) -> int:
+        """The newest that there is of what a channel reads; of results it is a tick, whatever channels ran in it."""
+        return self.progress.tick if read.results else self.versions.get(read.key, 0)
 
     async def change_channel(self, channel: Channel) -> None:
         """Another period, priority, or state of a channel whose query stays as it is."""
@@ -146,15 +178,17 @@ class Definitions:
     async def _define(self, compiled: Compiled) -> None:
         channel, reads = compiled.channel, compiled.template.reads
         name = channel.name.lower()
-        self.catalogue.readers[name] = frozenset(each.dataset.lower() for each in reads)
+        self.catalogue.readers[name] = frozenset(each.key for each in reads)
         await self.call(lambda: self.engine.define(compiled))
-        news = tuple(each.dataset.lower() for each in reads if each.new)
+        for each in reads:
+            if each.results:  # nobody knows in which tick there were some: its readers look once
+                self.schedule.advance(each.key, self.progress.tick, self._clock())
+        news = tuple(each.key for each in reads if each.new)
         known = self.progress.channel(name)
         plan = Plan(
             every_us=None if channel.every_s is None else int(channel.every_s * 1e6),
-            waits_for=()
-            if channel.every_s is not None
-            else news or tuple(each.dataset.lower() for each in reads),
+            waits_for=() if channel.every_s is not None else news or tuple(each.key for each in reads),
+            after=tuple(each.name.lower() for each in reads if each.results),
             paused=channel.paused,
             shape=compiled.template.id,
         )
@@ -167,6 +201,24 @@ class Definitions:
             read=known.read if fresh and known else None,
         )
         self._wake()
+
+    def unread_tick(self) -> int | None:
+        """The first tick with results that a channel is yet to read; None: none is.
+
+        Channels that are paused, fail or cannot be run are not waited for.
+        """
+        ticks = [
+            tick + 1
+            for name, channel in self.catalogue.channels.items()
+            if not channel.paused and name not in self.broken and not self._fails(name)
+            for key, tick in (self.progress.channel(name) or ChannelProgress()).read.items()
+            if is_results_key(key)
+        ]
+        return min(ticks, default=None)
+
+    def _fails(self, channel: str) -> bool:
+        figures = self.schedule.figures(channel, self._clock())
+        return figures is not None and figures.failures > 0
 
     async def drop(self, definition: Definition) -> None:
         self.catalogue.check_unused(definition)
@@ -182,6 +234,7 @@ class Definitions:
             self.progress.forget_reading(name)
         if not isinstance(definition, Dataset):
             await self.catalogue.drop(definition)
+            await self._hold_for_readers()
             return
         await self._drop_rows(name)
         try:
@@ -210,11 +263,10 @@ class Definitions:
     # ── questions ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def select(self, selection: Selection, limit: int) -> pa.Table:
-        return self.engine.select(selection, self.catalogue.channels, self.results, limit)
+        return self.engine.select(selection, limit)
 
     async def explain(self, channel: Channel) -> str:
-        compiled = compile_channel(channel, self.catalogue.named())
-        words = in_words(compiled)
+        words = in_words(self.compile(channel))
         try:
             plan = await self.call(lambda: self.engine.explain(channel.name))
         except KeyError:

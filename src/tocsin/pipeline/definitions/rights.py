@@ -78,11 +78,9 @@ def needs(statement: said.Statement, compiled: Compiled | Selection | None) -> I
         yield action_of(statement)
     if isinstance(statement, said.CreateFeed):
         yield "define", statement.feed.dataset
-    if isinstance(compiled, Selection):
-        yield from (("query", each.dataset) for each in compiled.reads)
-        yield from (("query", each) for each in compiled.results)
-    elif compiled is not None:
-        yield from (("query", each.dataset) for each in compiled.template.reads)
+    if compiled is not None:
+        reads = compiled.reads if isinstance(compiled, Selection) else compiled.template.reads
+        yield from (("query", each.name) for each in reads)
 
 
 def check_rights(

@@ -11,8 +11,9 @@ statement, with how it ended.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import Executor
+from functools import partial
 
 import msgspec
 import pyarrow as pa
@@ -22,14 +23,15 @@ from tocsin.errors import OperatorError, SqlInvalid, TocsinError
 from tocsin.model.answer import Answer, Reply
 from tocsin.model.catalogue import Channel, Dataset, Definition, Feed, FolderSource
 from tocsin.pipeline.definitions.answers import headings, problem_of, table_answer
-from tocsin.pipeline.definitions.catalogue import InUse
+from tocsin.pipeline.definitions.catalogue import InUse, StillRead
 from tocsin.pipeline.definitions.definitions import Definitions
 from tocsin.pipeline.definitions.rights import NotAllowed, SqlRules, action_of, check_rights, seen
-from tocsin.pipeline.execution.compiled import Compiled, Selection
+from tocsin.pipeline.execution.compiled import Compiled, Selection, compile_channel
 from tocsin.pipeline.execution.failures import ExecutionFailed, first_words
 from tocsin.pipeline.language import statements as said
 from tocsin.pipeline.language.checks.spark import pointing
-from tocsin.pipeline.language.checks.statements import check
+from tocsin.pipeline.language.checks.statements import check, check_circle
+from tocsin.pipeline.language.resolution import results_key
 from tocsin.pipeline.language.script import read_script
 from tocsin.runtime.security.audit import Audit
 from tocsin.runtime.security.folders import REMEDY, Folders
@@ -106,7 +108,10 @@ class StatementRunner:
         """
         visible, everything = self._visible(access, user), self._shop.catalogue.all()
         try:
-            return check(statement, visible, text)
+            checked = check(statement, visible, text)
+            if isinstance(statement, said.CreateChannel):
+                check_circle(text, statement, self._shop.catalogue.channels.values(), visible)
+            return checked
         except SqlInvalid as error:
             if len(visible) == len(everything):
                 raise
@@ -134,7 +139,7 @@ class StatementRunner:
                 if isinstance(source, FolderSource) and (problem := self._folders.problem(source.path)):
                     raise SqlInvalid(text, statement.at, problem, REMEDY)
             try:
-                done = await self._do(text, statement, compiled)
+                done = await self._do(text, statement, compiled, self._visible(access, user))
                 return (
                     seen(access, user, done)
                     if isinstance(statement, said.Show) and not statement.of
@@ -147,7 +152,9 @@ class StatementRunner:
                 problem = str(getattr(error, "problem", error))
                 raise SqlInvalid(text, statement.at, problem, str(getattr(error, "remedy", ""))) from error
 
-    async def _do(self, text: str, statement: said.Statement, compiled: Compiled | None) -> Answer:
+    async def _do(
+        self, text: str, statement: said.Statement, compiled: Compiled | None, visible: Collection[Definition]
+    ) -> Answer:
         shop = self._shop
         match statement:
             case said.CreateDataset(dataset=dataset):
@@ -166,12 +173,12 @@ class StatementRunner:
                     return await shop.subscriptions_of(self._channel(name))
                 return shop.show(statement.what)
             case said.Describe():
-                return self._describe(text, statement)
+                return self._describe(text, statement, visible)
             case said.ExplainChannel(name=name):
                 lines = (await shop.explain(self._channel(name))).splitlines()
                 return Answer("EXPLAIN CHANNEL", headings(["plan"]), tuple((line,) for line in lines))
             case _:
-                return await self._change(statement)
+                return await self._change(statement, visible)
 
     # ── definitions ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -199,7 +206,27 @@ class StatementRunner:
         """Have Spark look at it first; its results have the columns that Spark says."""
         loop = asyncio.get_running_loop()
         columns = await loop.run_in_executor(self._queries, lambda: self._shop.check(compiled, text, at))
-        await self._shop.create_channel(msgspec.structs.replace(compiled.channel, columns=columns))
+        channel = msgspec.structs.replace(compiled.channel, columns=columns)
+        for reader in self._shop.catalogue.readers_of(results_key(channel.name)):
+            await loop.run_in_executor(self._queries, partial(self._check_reader, channel, reader))
+        await self._shop.create_channel(channel)
+
+    def _check_reader(self, channel: Channel, reader: Channel) -> None:
+        """``StillRead`` if a channel could not read the results of this one, or would have other results itself."""
+        others = [
+            each
+            for each in self._shop.catalogue.channels.values()
+            if each.name.lower() != channel.name.lower()
+        ]
+        try:
+            compiled = compile_channel(reader, self._shop.catalogue.named(), channels=[*others, channel])
+            columns = self._shop.check(compiled, reader.query, 0)
+        except SqlInvalid as error:
+            raise StillRead(channel.name, reader, error.problem) from error
+        if [(each.name, each.type) for each in columns] != [
+            (each.name, each.type) for each in reader.columns
+        ]:
+            raise StillRead(channel.name, reader, "its own results would have columns of other types")
 
     async def _drop(self, statement: said.Drop) -> Answer:
         kind = statement.kind
@@ -212,7 +239,13 @@ class StatementRunner:
     def _channel(self, name: str) -> Channel:
         return self._shop.catalogue.channels[name.lower()]
 
-    async def _change(self, statement: said.Statement) -> Answer:
+    def _readers(self, channel: Definition, visible: Collection[Definition]) -> str:
+        """The channels that read a channel's results, as far as the user knows of them."""
+        readers = self._shop.catalogue.readers_of(results_key(channel.name))
+        names = [each.name for each in readers if each in visible]
+        return ", ".join([*names, *(["others"] if len(names) < len(readers) else [])])
+
+    async def _change(self, statement: said.Statement, visible: Collection[Definition]) -> Answer:
         change = msgspec.structs.replace
         match statement:
             case said.RunChannel(name=name):
@@ -226,16 +259,21 @@ class StatementRunner:
                 word, words, channel = "ALTER", "is changed", _altered(self._channel(name), statement)
             case _:
                 raise AssertionError(f"there is no way to do {statement}")
+        readers = self._readers(channel, visible)
         await self._shop.change_channel(channel)
+        if readers:
+            words += f"; its results are read by {readers}"
+            words += ", for which there is nothing new meanwhile" if channel.paused else ""
         return Answer(f"{word} CHANNEL", message=f"channel {channel.name} {words}")
 
     # ── questions ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _describe(self, text: str, statement: said.Describe) -> Answer:
+    def _describe(self, text: str, statement: said.Describe, visible: Collection[Definition]) -> Answer:
         kinds: tuple[said.Kind, ...] = ("dataset", "feed", "channel")
         for kind in (statement.kind,) if statement.kind else kinds:
             if (definition := self._shop.catalogue.of_kind(kind).get(statement.name.lower())) is not None:
-                return describe(definition)
+                readers = self._readers(definition, visible) if isinstance(definition, Channel) else ""
+                return describe(definition, readers)
         raise SqlInvalid(text, statement.at, f"there is no {statement.name}", "look at SHOW CHANNELS")
 
     async def _select(self, text: str, statement: said.Select, selection: Selection, limit: int) -> Answer:
@@ -263,8 +301,8 @@ def _altered(channel: Channel, statement: said.AlterChannel) -> Channel:
     return change(channel, priority_column=statement.priority_column)
 
 
-def describe(definition: Definition) -> Answer:
-    """A definition as rows."""
+def describe(definition: Definition, readers: str = "") -> Answer:
+    """A definition as rows; ``readers``: of a channel's results."""
     match definition:
         case Dataset():
             rows = tuple(
@@ -289,6 +327,7 @@ def describe(definition: Definition) -> Answer:
                 ("version", definition.version),
                 *((f"column {each.name}", each.type) for each in definition.columns),
                 ("query", definition.query),
+                *([("read by", readers)] if readers else []),
             ]
     told = tuple((str(key), str(value)) for key, value in facts)
     return Answer("DESCRIBE", headings(["what", "value"]), told, message=definition.text)

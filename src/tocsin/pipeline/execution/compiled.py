@@ -6,13 +6,14 @@ provides:
     subs_<id>         a row for each k: ``Template.subscription_columns`` (_channel, _k, p0…, c0…, _now)
     data_<dataset>    the dataset's current rows (the name in small letters)
     new_<dataset>     the rows that are new since the last execution
+    results_<channel>, newresults_<channel>    the same of a channel's results: ``Template.results`` says how
+                      each is made of ``rows_<its name>``, which has the columns of the results dataset
 
 It gives ``_channel``, ``_k``, ``_rank`` (BIGINT: the order of results within k; NULL without ORDER BY),
 ``_priority`` (INT or NULL), then the results' columns, in ``Template.columns``'s order. Channels that differ only in
 constants have one template; ``Compiled.constants`` are the values of c0….
 
-A ``Selection`` is a query that is run once: it reads ``data_…`` and ``results_<channel>``, which ``results_view``
-defines.
+A ``Selection`` is a query that is run once: it reads ``data_…`` and ``results_<channel>``.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tocsin.pipeline.language.constant_lifting import Value
 from tocsin.pipeline.language.per_subscription_limit import KEYS, RANK
 from tocsin.pipeline.language.per_subscription_rewrite import SUBSCRIPTIONS, Carrier, bind_time
 from tocsin.pipeline.language.query import Text, read_query
-from tocsin.pipeline.language.resolution import RESULT_COLUMNS, Read, names_of, resolve
+from tocsin.pipeline.language.resolution import PARAMETERS, RESULT_COLUMNS, Read, names_of, resolve
 from tocsin.pipeline.language.spatial_join_keys import Accelerator
 
 # Settings of a session, so that the values of one subscription cannot fail the execution for all others.
@@ -49,6 +50,21 @@ class SubscriptionColumn(msgspec.Struct, frozen=True):
     type: str
 
 
+class ResultsView(msgspec.Struct, frozen=True):
+    """A view of a channel's results, and the query that it stands for, over the view ``rows``."""
+
+    name: str
+    sql: str
+
+    @property
+    def rows(self) -> str:
+        return rows_of(self.name)
+
+
+def rows_of(view: str) -> str:
+    return f"rows_{view}"
+
+
 # Pairs of rows up to which comparing them all is quicker than spreading one side over a grid and joining.
 PLAIN_PAIRS: Final = 1_000_000
 
@@ -63,6 +79,7 @@ class Template(msgspec.Struct, frozen=True):
     plain: str  # the same without help for predicates that no equality decides: quicker for few rows
     pairs: tuple[tuple[str, str], ...]  # the views between which ``sql`` helps; "" for a subquery
     reads: tuple[Read, ...]
+    results: tuple[ResultsView, ...]  # those of ``reads`` that are results
     subscription_columns: tuple[SubscriptionColumn, ...]
     columns: tuple[str, ...]  # the names of a result's columns, as they are written
 
@@ -70,6 +87,10 @@ class Template(msgspec.Struct, frozen=True):
     def subscriptions(self) -> str:
         """The view of the subscriptions."""
         return SUBSCRIPTIONS + self.id
+
+    def view_of(self, read: Read) -> ResultsView:
+        """The view of results that are read."""
+        return next(view for view in self.results if view.name == read.view)
 
     def sql_for(self, rows: Mapping[str, int]) -> str:
         """The quicker way, given how many rows the views have; those that are not named have many."""
@@ -94,7 +115,7 @@ class Selection(msgspec.Struct, frozen=True):
 
     sql: str
     reads: tuple[Read, ...]
-    results: tuple[str, ...]  # the channels whose results it reads
+    results: tuple[ResultsView, ...]
 
 
 def compile_channel(
@@ -102,11 +123,17 @@ def compile_channel(
     datasets: Mapping[str, Dataset] | Iterable[Dataset],
     script: str | None = None,
     at: int = 0,
+    *,
+    channels: Iterable[Channel] = (),
 ) -> Compiled:
-    """The channel's plan. Raises ``SqlInvalid``, which points into ``script`` if the query stands there, at ``at``."""
+    """The channel's plan. Raises ``SqlInvalid``, which points into ``script`` if the query stands there, at ``at``.
+
+    ``channels``: those whose results it may read.
+    """
+    channels = tuple(channels)
     text = Text(channel.query, channel.query if script is None else script, at)
     query = read_query(text, channel.parameters)
-    resolved = resolve(query, names_of(_values(datasets)), channel.parameters)
+    resolved = resolve(query, names_of(_values(datasets), channels), channel.parameters)
     outputs = check_outputs(resolved, channel)
     check_bounds(resolved)
     carrier = Carrier(text, channel.parameters)
@@ -120,7 +147,8 @@ def compile_channel(
     types: list[ParameterType] = [parameter.type for parameter in channel.parameters]
     columns = _subscription_columns(types, [constant.type for constant in carrier.constants])
     names = tuple(outputs.values())
-    template = _template(final, plain, accelerator, resolved.reads, columns, names)
+    results = _results_views(resolved.reads, channels)
+    template = _template(final, plain, accelerator, resolved.reads, results, columns, names)
     constants = tuple(constant.value for constant in carrier.constants)
     return Compiled(channel, template, constants, (*carrier.notes, *accelerator.notes))
 
@@ -168,10 +196,12 @@ def _template(
     plain: exp.Select,
     accelerator: Accelerator,
     reads: tuple[Read, ...],
+    results: tuple[ResultsView, ...],
     columns: tuple[SubscriptionColumn, ...],
     names: tuple[str, ...],
 ) -> Template:
     shape = library.sql_of(tree) + "".join(f"\n{column.name} {column.type}" for column in columns)
+    shape += "".join(f"\n{each.sql}" for each in results)
     found = hashlib.blake2b(shape.encode(), digest_size=8).hexdigest()
     for each in (tree, plain):
         for table in each.find_all(exp.Table):
@@ -185,7 +215,7 @@ def _template(
         )
         for first, second in accelerator.pairs
     ]
-    return Template(found, sql, plain_sql, tuple(pairs), reads, columns, names)
+    return Template(found, sql, plain_sql, tuple(pairs), reads, results, columns, names)
 
 
 def compile_select(
@@ -197,6 +227,7 @@ def compile_select(
 ) -> Selection:
     """A query that is run once, over datasets and results. Raises ``SqlInvalid``."""
     query = read_query(Text(text, text if script is None else script, at), ())
+    channels = tuple(channels)
     resolved = resolve(query, names_of(datasets, channels, new=False), ())
     tree = resolved.tree
     for node in library.calls(tree, "now"):
@@ -205,7 +236,7 @@ def compile_select(
     accelerator = Accelerator()
     accelerator.help(tree)
     tree_sql = library.sql_of(library.expand_late(_spelled(tree, resolved.spelling)))
-    return Selection(tree_sql, resolved.reads, resolved.results)
+    return Selection(tree_sql, resolved.reads, _results_views(resolved.reads, channels))
 
 
 def _spelled(tree: exp.Query, spelling: Mapping[str, str]) -> exp.Query:
@@ -221,19 +252,33 @@ def _spelled(tree: exp.Query, spelling: Mapping[str, str]) -> exp.Query:
     return tree
 
 
-def results_view(channel: Channel, results: str = "results") -> str:
-    """The query of the view ``results_<channel>``, over a view of the results dataset: a row for each result, once."""
+def _results_views(reads: Iterable[Read], channels: Iterable[Channel]) -> tuple[ResultsView, ...]:
+    by_name = {each.name.lower(): each for each in channels}
+    return tuple(
+        ResultsView(read.view, results_query(by_name[read.name.lower()], rows_of(read.view)))
+        for read in reads
+        if read.results
+    )
+
+
+def results_query(channel: Channel, rows: str) -> str:
+    """A row for each result of a channel, once, over a view with rows of the results dataset."""
     fields = ", ".join(f"`{column.name}` {column.type}" for column in channel.columns)
     schema = library.sql_of(exp.Literal.string(fields))
     name = library.sql_of(exp.Literal.string(channel.name.lower()))
-    own = ", ".join(f"_p.`{column.name}` AS `{column.name}`" for column in channel.columns)
+    own = ", ".join(f"_x._p.`{column.name}` AS `{column.name}`" for column in channel.columns)
     origin = ("tick", "execution", "at", "k", "priority")
     meta = ", ".join(
         f"_x.{source} AS {column.name}" for source, column in zip(origin, RESULT_COLUMNS, strict=True)
     )
+    values = ""
+    if channel.parameters:
+        kinds = ", ".join(f"`{each.name.lower()}` {each.type}" for each in channel.parameters)
+        values = f", FROM_JSON(_x.parameters, {library.sql_of(exp.Literal.string(kinds))}) AS {PARAMETERS}"
     once = (
         "SELECT tick, part, row, ANY_VALUE(execution) AS execution, ANY_VALUE(at) AS at, ANY_VALUE(k) AS k, "
-        f"ANY_VALUE(priority) AS priority, FROM_JSON(ANY_VALUE(payload), {schema}) AS _p "
-        f"FROM {results} WHERE LOWER(channel) = {name} GROUP BY tick, part, row"
+        f"ANY_VALUE(priority) AS priority, FROM_JSON(ANY_VALUE(payload), {schema}) AS _p, "
+        "ANY_VALUE(parameters) AS parameters "
+        f"FROM {rows} WHERE LOWER(channel) = {name} GROUP BY tick, part, row"
     )
-    return f"SELECT {own}{', ' if own else ''}{meta} FROM ({once}) AS _x".replace("_p.`", "_x._p.`")
+    return f"SELECT {own}{', ' if own else ''}{meta}{values} FROM ({once}) AS _x"

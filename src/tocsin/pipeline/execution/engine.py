@@ -20,25 +20,36 @@ import functools
 import itertools
 import shutil
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import structlog
 
-from tocsin.model.catalogue import Channel, ParameterType
-from tocsin.pipeline.execution.compiled import Compiled, Selection, Template, results_view
+from tocsin.model.catalogue import ParameterType
+from tocsin.pipeline.execution.compiled import Compiled, Selection, Template
 from tocsin.pipeline.execution.failures import ExecutionFailed, first_words
-from tocsin.pipeline.execution.runs import Asked, Done, Due, JobGroup, Run, Tick, done_of, sum_of, writer_of
+from tocsin.pipeline.execution.runs import (
+    Asked,
+    Done,
+    Due,
+    JobGroup,
+    Run,
+    Stored,
+    Tick,
+    done_of,
+    sum_of,
+    writer_of,
+)
 from tocsin.pipeline.execution.subscription_tables import Member, TemplateTable, row_values
 from tocsin.pipeline.execution.subscriptions import Subscriptions
 from tocsin.pipeline.execution.views import Views
 from tocsin.pipeline.execution.writer import WRITTEN_DDL, written
-from tocsin.pipeline.storage.datasets import DatasetStore, Snapshot
-from tocsin.pipeline.storage.frames import results as result_frame
+from tocsin.pipeline.language.resolution import Read, is_results_key
+from tocsin.pipeline.storage.datasets import DatasetStore
 from tocsin.pipeline.storage.parts import Part, TaskOutput
 from tocsin.pipeline.storage.results import ResultsStore
 
@@ -63,7 +74,7 @@ class Engine:
         store: DatasetStore,
         subscriptions: Subscriptions,
         *,
-        results: Path,
+        results: ResultsStore,
         directory: Path,
         run: str,
         deadline_s: float,
@@ -71,7 +82,7 @@ class Engine:
         self._spark = spark
         self._store = store
         self._subscriptions = subscriptions
-        self._results = results  # where the results dataset is
+        self._results = results
         self._name = run  # of this run of the pipeline: part of the names of files
         self._directory = directory  # of the tables of subscriptions
         self._deadline_s = deadline_s
@@ -95,7 +106,7 @@ class Engine:
         """A channel, new or changed. One whose query is the same keeps its table."""
         channel, template = compiled.channel, compiled.template
         old = self._compiled.get(channel.name.lower())
-        if old is not None and old.template.id == template.id and old.constants == compiled.constants:
+        if old is not None and old.template.id == template.id and _member(old) == _member(compiled):
             self._compiled[channel.name.lower()] = compiled
             return
         self.drop(channel.name)
@@ -131,7 +142,7 @@ class Engine:
             return 0
         return table.invalid.get(_member(compiled).key, 0)
 
-    def reads(self, name: str) -> Sequence[Any]:
+    def reads(self, name: str) -> Sequence[Read]:
         return self._compiled[name.lower()].template.reads
 
     def shape(self, name: str) -> str:
@@ -148,10 +159,12 @@ class Engine:
     def execute(self, due: Iterable[Due], *, tick: int, at_us: int) -> Run:
         """Run the due channels; a failed one has an ``error``, and no rows."""
         groups = self._grouped(due)
-        snapshots = {name: self._store.snapshot(name) for name in self._read_by(groups)}
+        reads = {read for group in groups for read in group.template.reads}
+        stored = self._look(reads)
         self._catch_up(groups)
-        self._adapt(snapshots.values())
-        tick_of = Tick(tick, at_us, snapshots)
+        self._adapt(stored.bytes(reads))
+        self._warn(groups, stored)
+        tick_of = Tick(tick, at_us, stored)
         done: list[Done] = []
         parts: list[Part] = []
         for outcome in self._jobs.map(lambda some: self._attempt(some, tick_of), self._jobs_of(groups)):
@@ -165,12 +178,32 @@ class Engine:
         alone = [[group] for group in groups if group not in shared]
         return [shared[at : at + TOGETHER] for at in range(0, len(shared), TOGETHER)] + alone
 
-    def _adapt(self, snapshots: Iterable[Snapshot]) -> None:
+    def _look(self, reads: Collection[Read]) -> Stored:
+        """What is stored now of what is read."""
+        datasets = {read.key: read.name for read in reads if not read.results}
+        return Stored(
+            {key: self._store.snapshot(name) for key, name in datasets.items()},
+            self._results.snapshot() if any(read.results for read in reads) else None,
+        )
+
+    def _warn(self, groups: Iterable[JobGroup], stored: Stored) -> None:
+        """Say so if results may be gone that a channel has not read: they were not kept for it."""
+        if stored.results is None or not stored.results.forgotten:
+            return
+        for due in (due for group in groups for due in group.due):
+            late = [key for key, tick in due.since.items() if is_results_key(key)]
+            late = [key for key in late if due.since[key] < stored.results.forgotten]
+            if late:
+                self._log.warning(
+                    "results were forgotten before a channel has read them", channel=due.channel, missed=late
+                )
+
+    def _adapt(self, read_bytes: int) -> None:
         """Have Spark plan as it goes where much is read. Where little is, any plan will do, and each look costs time.
 
         Unless the operator has decided it.
         """
-        self._much = sum(file.size for each in snapshots for file in each.files) >= ADAPTIVE_BYTES
+        self._much = read_bytes >= ADAPTIVE_BYTES
         if self._much != self._adaptive and not self._decided:
             self._spark.conf.set(ADAPTIVE, str(self._much).lower())
             self._adaptive = self._much
@@ -184,9 +217,6 @@ class Engine:
         for number, group in enumerate(groups.values()):
             group.number = number
         return list(groups.values())
-
-    def _read_by(self, groups: Iterable[JobGroup]) -> set[str]:
-        return {read.dataset.lower() for group in groups for read in group.template.reads}
 
     def fold(self) -> None:
         """Put all subscriptions into the bases of their tables, now."""
@@ -253,17 +283,13 @@ class Engine:
         """Hand a group's query to Spark, which does nothing yet."""
         members = {_member(self._compiled[each.channel.lower()]).key: each for each in group.due}
         table = self._tables[group.template.id]
-        read = {
-            each.dataset.lower(): tick.snapshots[each.dataset.lower()].version
-            for each in group.template.reads
-            if each.new
-        }
+        read = {each.key: tick.stored.position(each) for each in group.template.reads if each.new}
         found = None
         with self._viewing:
             subscriptions = table.frame(members)
             if subscriptions is not None:
                 self._views.show_subscriptions(group.template, subscriptions, tick.at_us)
-                found = self._views.results(group.template, table.rows, tick.snapshots, group.due[0].since)
+                found = self._views.results(group.template, table.rows, tick.stored, group.due[0].since)
         running = {}
         for key, each in members.items():
             channel = self._compiled[each.channel.lower()].channel
@@ -279,7 +305,7 @@ class Engine:
             found = functools.reduce(lambda one, other: one.unionAll(other), frames)
             if len(frames) > 1:  # else each would have tasks of its own, which cost more than what they do
                 found = found.coalesce(self._spark.sparkContext.defaultParallelism)
-            place = TaskOutput(str(self._results), tick.number, self._name, tick.at_us)
+            place = TaskOutput(str(self._results.root), tick.number, self._name, tick.at_us)
             writer = writer_of(place, first_part, asked)
             parts, matched = written([self._collect(found.mapInArrow(writer, WRITTEN_DDL), name)])
         took_us = int((perf_counter() - began) * 1e6)
@@ -292,18 +318,10 @@ class Engine:
 
     # ── for people ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def select(
-        self, selection: Selection, channels: Mapping[str, Channel], results: ResultsStore, limit: int
-    ) -> pa.Table:
+    def select(self, selection: Selection, limit: int) -> pa.Table:
         """The first rows of a query that is run once. From any thread."""
         with self._viewing:
-            for read in selection.reads:
-                self._views.show_dataset(self._store.snapshot(read.dataset))
-            if selection.results:
-                self._views.show("results", result_frame(self._spark, results))
-            for name in selection.results:
-                view = self._spark.sql(results_view(channels[name.lower()]))
-                self._views.show(f"results_{name.lower()}", view)
+            self._views.show_all(selection, self._look(selection.reads))
             found = self._spark.sql(selection.sql)
         return self._collect(found.limit(limit), f"select {next(self._selects)}")
 
@@ -312,12 +330,12 @@ class Engine:
         compiled = self._compiled[name.lower()]
         template = compiled.template
         self._catch_up([JobGroup(template, [])])
-        snapshots = {each.dataset.lower(): self._store.snapshot(each.dataset) for each in template.reads}
+        stored = self._look(template.reads)
         with self._viewing:
             table = self._tables[template.id]
             subscriptions = table.frame([_member(compiled).key]) or table.empty()
             self._views.show_subscriptions(template, subscriptions, 0)
-            found = self._views.planned(template, snapshots)
+            found = self._views.planned(template, stored)
             return str(found._jdf.queryExecution().executedPlan().toString())
 
     def _collect(self, frame: DataFrame, name: str) -> pa.Table:
@@ -348,7 +366,8 @@ class Engine:
 def _member(compiled: Compiled) -> Member:
     constants = row_values(_constant_types(compiled.template), compiled.constants)
     assert constants is not None, f"the constants of {compiled.channel.name} are of other types than it says"
-    return Member(compiled.channel.name, constants)
+    names = tuple(each.name.lower() for each in compiled.channel.parameters)
+    return Member(compiled.channel.name, constants, names)
 
 
 def _constant_types(template: Template) -> list[ParameterType]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,15 +10,18 @@ import msgspec
 from tocsin.pipeline.execution.compiled import Template
 from tocsin.pipeline.execution.subscription_tables import Holders
 from tocsin.pipeline.execution.writer import Running, Writer
+from tocsin.pipeline.language.resolution import Read
 from tocsin.pipeline.storage.datasets import Snapshot
+from tocsin.pipeline.storage.files import DataFile
 from tocsin.pipeline.storage.parts import Part, TaskOutput
+from tocsin.pipeline.storage.results import Results
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
 class Due(msgspec.Struct, frozen=True):
-    """A channel that runs now: its number, and of each dataset that it reads as NEW what it has read."""
+    """A channel that runs now: its number, and of each dataset or channel that it reads as NEW what it has read."""
 
     channel: str
     execution: int
@@ -26,7 +29,7 @@ class Due(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """How it went. ``read``: of each dataset that it read as NEW the version up to which it did."""
+    """How it went. ``read``: of each dataset or channel that it read as NEW the position up to which it did."""
 
     channel: str
     execution: int
@@ -55,12 +58,44 @@ class Asked(msgspec.Struct):
     holders: Holders
 
 
+class Stored(msgspec.Struct, frozen=True):
+    """What queries read, at one moment."""
+
+    datasets: Mapping[str, Snapshot]  # by ``Read.key``
+    results: Results | None = None  # None: nobody reads results
+
+    @property
+    def found(self) -> Results:
+        assert self.results is not None, "a query reads results that nobody has looked for"
+        return self.results
+
+    def position(self, read: Read) -> int:
+        """The newest that there is."""
+        return self.found.tick if read.results else self.datasets[read.key].version
+
+    def rows(self, read: Read, since: int) -> int:
+        """The rows that a query has to look at: at least those behind a position."""
+        if read.results:
+            files: Sequence[DataFile] = self.found.since(since)
+        else:
+            snapshot = self.datasets[read.key]
+            files = snapshot.since(since) if read.new else snapshot.files
+        return sum(file.rows for file in files)
+
+    def bytes(self, reads: Iterable[Read]) -> int:
+        """Of what is read; what is new of results is a small part of them."""
+        files = [file for each in self.datasets.values() for file in each.files]
+        if any(read.results and not read.new for read in reads):
+            files += self.found.files
+        return sum(file.size for file in files)
+
+
 class Tick(msgspec.Struct, frozen=True):
-    """Which one, when, and the datasets as it sees them."""
+    """Which one, when, and what is stored as it sees it."""
 
     number: int
     at_us: int
-    snapshots: Mapping[str, Snapshot]
+    stored: Stored
 
 
 class Run(msgspec.Struct, frozen=True):

@@ -7,9 +7,9 @@ unwanted; the writer of results drops results that nobody holds (``Holders``). S
 and nothing is compiled or cached again. Now and then the overlay is **folded** into a new base, behind the back of the
 ticks.
 
-The holders of a k are written behind it: ``_k`` is ``k.n``, and n the number of a set of brokers. It comes out at the
-other end of any query, and no second join is needed. Where the holders have changed since, ``Holders.changed``
-overrules.
+What has to be known of a k is written behind it: ``_k`` is ``k.n.values``, n the number of a set of brokers that hold
+it, and values a JSON object of the parameters. It comes out at the other end of any query, and no second join is
+needed. Where the holders have changed since, ``Holders.changed`` overrules.
 
 ``_channel`` stands for the constants too, so that rows of an older definition are never taken for those of the new
 one.
@@ -41,9 +41,7 @@ FOLD_MIN: Final = 5_000  # changes below which a fold is not worth its job
 FOLD_SHARE: Final = 20  # the overlay may be a twentieth of the base
 FILE_ROWS: Final = 2_000_000
 
-_Row = tuple[
-    str, str, tuple[Any, ...]
-]  # the member's key, k with the number of its set, values and constants
+_Row = tuple[str, str, tuple[Any, ...]]  # the member's key, k with what is behind it, values and constants
 
 _ARROW: Final[dict[ParameterType, pa.DataType]] = {
     "STRING": pa.string(),
@@ -60,11 +58,13 @@ class Member(msgspec.Struct, frozen=True):
 
     channel: str
     constants: tuple[Any, ...] = ()
+    parameters: tuple[str, ...] = ()  # their names, in small letters
 
     @property
     def key(self) -> str:
-        """The ``_channel`` of its rows: another one if the constants differ."""
-        return f"{self.channel.lower()}:{hashlib.blake2b(repr(self.constants).encode(), digest_size=6).hexdigest()}"
+        """The ``_channel`` of its rows: another one if the constants, or names of parameters, differ."""
+        differs = repr((self.constants, self.parameters)).encode()
+        return f"{self.channel.lower()}:{hashlib.blake2b(differs, digest_size=6).hexdigest()}"
 
 
 class Holders(msgspec.Struct, frozen=True):
@@ -191,7 +191,8 @@ class TemplateTable:
         values = row_values(self._parameters, held.values)
         if values is None:
             return None
-        return member.key, f"{k}.{self._set_number(held.brokers)}", (*values, *member.constants)
+        said = msgspec.json.encode(dict(zip(member.parameters, held.values, strict=True))).decode()
+        return member.key, f"{k}.{self._set_number(held.brokers)}.{said}", (*values, *member.constants)
 
     def _set_number(self, brokers: tuple[str, ...]) -> int:
         number = self._set_numbers.get(brokers)

@@ -6,6 +6,9 @@ the last call are remembered by channel, so that the tables that Spark joins wit
 (``pipeline.execution.subscription_tables``) follow at the cost of the changes. When the watch starts again, cells that
 it does not repeat are gone.
 
+A channel without parameters that other channels read is held for them too, as by a standby (``hold_for_readers``): they
+would find nothing while nobody subscribes to it. Of others nobody knows with which values.
+
 Names of channels are those of keys: in lower case. A damaged cell is left out and counted; at a cell that only a newer
 process can read, this process ends with a reason (``FormatNewer``), for its broker would wait for results in vain.
 """
@@ -13,14 +16,15 @@ process can read, this process ends with a reason (``FormatNewer``), for its bro
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from tocsin.errors import Malformed
-from tocsin.model.results import STANDBY, Value, decode_subscription
+from tocsin.model.results import STANDBY, Value, decode_subscription, k_of
 from tocsin.ports import Change
 
 K_CHARS: Final = 24  # of an id (model.results.k_of)
+READERS: Final = "_channels"  # in place of a broker, of which none has such an id: those who read the results
 
 
 class Held:
@@ -46,6 +50,7 @@ class Subscriptions:
         self.revision = 0  # the newest of the table that was applied
         self._held: dict[str, dict[str, Held]] = {}
         self._changed: dict[str, set[str]] = {}
+        self._read: set[str] = set()  # channels that are held for their readers
         self._fresh: set[str] | None = None  # keys that a restarted watch has repeated so far
         self._broker_sets: dict[
             tuple[str, ...], tuple[str, ...]
@@ -64,6 +69,13 @@ class Subscriptions:
     def take_changes(self, channel: str) -> set[str]:
         """The ks of a channel that came, went or moved since this was asked last."""
         return self._changed.pop(channel.lower(), set())
+
+    def hold_for_readers(self, channels: Collection[str]) -> None:
+        """These channels, and no others, are held for channels that read them; they have no parameters."""
+        wanted = {channel.lower() for channel in channels}
+        for channel in wanted ^ self._read:
+            self._change(channel, k_of(channel, ()), READERS, True, () if channel in wanted else None)
+        self._read = wanted
 
     def apply(self, change: Change) -> None:
         """Apply the watch's next event."""
@@ -138,7 +150,8 @@ class Subscriptions:
                 for broker in held.earnest:
                     yield f"{channel}.{k}.{broker}"
                 for broker in held.standby:
-                    yield f"{channel}.{k}.{broker}.{STANDBY}"
+                    if broker != READERS:  # that is in no cell
+                        yield f"{channel}.{k}.{broker}.{STANDBY}"
 
 
 def _parts(key: str) -> tuple[str, str, str, bool] | None:

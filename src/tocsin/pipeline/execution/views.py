@@ -1,4 +1,4 @@
-"""Views of Spark's session: subscriptions and datasets under the names that queries use.
+"""Views of Spark's session: subscriptions, datasets and results under the names that queries use.
 
 A view costs Spark several milliseconds, so that a view with an unchanged frame is left as it is. How many rows each
 has is known without asking Spark, and decides which form of a query is run (``Template.sql_for``).
@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tocsin.pipeline.execution.compiled import Template
+from tocsin.pipeline.execution.compiled import ResultsView, Selection, Template
+from tocsin.pipeline.execution.runs import Stored
 from tocsin.pipeline.storage.datasets import DatasetStore, Snapshot
 from tocsin.pipeline.storage.frames import Frames
 
@@ -27,6 +28,7 @@ class Views:
         self._spark = spark
         self._frames = Frames(spark, store)
         self._shown: dict[str, DataFrame] = {}  # by name: what it stands for
+        self._result_views: dict[str, ResultsView] = {}  # by name: what was made of its rows
         self._texts: dict[tuple[str, str], str] = {}  # template and form → what Spark is asked
 
     def show(self, name: str, frame: DataFrame) -> None:
@@ -45,35 +47,50 @@ class Views:
             subscriptions = subscriptions.crossJoin(now)
         self.show(template.subscriptions, subscriptions)
 
+    def show_results(self, view: ResultsView, rows: DataFrame) -> None:
+        """A view of results, over these rows of the results dataset."""
+        if self._shown.get(view.rows) is not rows or self._result_views.get(view.name) != view:
+            self.show(view.rows, rows)
+            self.show(view.name, self._spark.sql(view.sql))
+            self._result_views[view.name] = view
+
+    def show_all(self, selection: Selection, stored: Stored) -> None:
+        """All that a query reads that is run once."""
+        for snapshot in stored.datasets.values():
+            self.show_dataset(snapshot)
+        for view in selection.results:
+            self.show_results(view, self._frames.results(stored.found, 0))
+
     def results(
-        self, template: Template, subscribed: int, snapshots: Mapping[str, Snapshot], since: Mapping[str, int]
+        self, template: Template, subscribed: int, stored: Stored, since: Mapping[str, int]
     ) -> DataFrame:
         """The rows of a query over ``subscribed`` subscriptions, their columns as one text of JSON.
 
-        ``since``: of each dataset that is read as NEW the version after which rows are new; of one that is not there,
-        nothing is.
+        ``since``: of each dataset or channel that is read as NEW the position after which rows are new; of one that is
+        not there, nothing is.
         """
         rows = {template.subscriptions: subscribed}
         for read in template.reads:
-            name = read.dataset.lower()
-            snapshot = snapshots[name]
-            if read.new:
-                version = since.get(name, snapshot.version)
-                self.show(f"new_{name}", self._frames.new(snapshot, version))
-                rows[f"new_{name}"] = sum(file.rows for file in snapshot.since(version))
+            position = since.get(read.key, stored.position(read)) if read.new else 0
+            if read.results:
+                self.show_results(template.view_of(read), self._frames.results(stored.found, position))
+            elif read.new:
+                self.show(read.view, self._frames.new(stored.datasets[read.key], position))
             else:
-                self.show_dataset(snapshot)
-                rows[f"data_{name}"] = sum(file.rows for file in snapshot.files)
+                self.show_dataset(stored.datasets[read.key])
+            rows[read.view] = stored.rows(read, position)
         return self._spark.sql(self._text(template, template.sql_for(rows)))
 
-    def planned(self, template: Template, snapshots: Mapping[str, Snapshot]) -> DataFrame:
+    def planned(self, template: Template, stored: Stored) -> DataFrame:
         """The same for who only wants to see the plan: with news that are few, but not known to be none."""
         for read in template.reads:
-            snapshot = snapshots[read.dataset.lower()]
-            if read.new:
-                self.show(f"new_{read.dataset.lower()}", self._frames.some(snapshot))
+            if read.results:
+                some = self._frames.some_results() if read.new else self._frames.results(stored.found, 0)
+                self.show_results(template.view_of(read), some)
+            elif read.new:
+                self.show(read.view, self._frames.some(stored.datasets[read.key]))
             else:
-                self.show_dataset(snapshot)
+                self.show_dataset(stored.datasets[read.key])
         return self._spark.sql(self._text(template, template.sql))
 
     def forget(self, template: Template) -> None:

@@ -1,6 +1,6 @@
 """The writer in a Spark task: gives each row its channel, its k and its brokers, and writes the files.
 
-The rows have ``_channel``, ``_k`` (with the number of a set of brokers behind it, see ``tables``), ``_rank``,
+The rows have ``_channel``, ``_k`` (with more behind it: see ``subscription_tables``), ``_rank``,
 ``_priority`` and ``payload``. Rows of a k that nobody holds any more, or of a definition that is no longer run, are
 dropped. Where the query has an order, ``_rank`` says it: the rows of one k, which are then all in one task, are
 written in it.
@@ -91,13 +91,17 @@ class Writer:
             if not batch.num_rows:
                 continue
             k = pc.utf8_slice_codeunits(batch["_k"], 0, K_CHARS)
-            number = pc.cast(pc.utf8_slice_codeunits(batch["_k"], K_CHARS + 1, None), pa.int32())
+            behind = pc.split_pattern(
+                pc.utf8_slice_codeunits(batch["_k"], K_CHARS + 1, None), ".", max_splits=1
+            )
+            number = pc.cast(pc.list_element(behind, 0), pa.int32())
+            parameters = pc.list_element(behind, 1)
             brokers = sets.take(
                 pc.coalesce(pc.add(number, self._first_sets(batch)), pa.scalar(0, pa.int32()))
             )
             if len(changed):
                 brokers = self._overruled(k, brokers, changed)
-            found = self._batch(batch, k, brokers)
+            found = self._batch(batch, k, brokers, parameters)
             for name in pc.unique(found["channel"]).to_pylist():
                 ks = found["k"].filter(pc.equal(found["channel"], name))
                 matched.setdefault(name, set()).update(pc.unique(ks).to_pylist())
@@ -117,7 +121,9 @@ class Writer:
         both = pa.concat_arrays([brokers, now])
         return both.take(pc.if_else(pc.is_null(at), pa.array(range(len(k)), pa.int32()), pc.add(at, len(k))))
 
-    def _batch(self, batch: pa.RecordBatch, k: pa.Array, brokers: pa.Array) -> pa.RecordBatch:
+    def _batch(
+        self, batch: pa.RecordBatch, k: pa.Array, brokers: pa.Array, parameters: pa.Array
+    ) -> pa.RecordBatch:
         names = batch["_channel"].dictionary_encode()
         keys = names.dictionary.to_pylist()
         running = [self._running.get(key) for key in keys]
@@ -128,7 +134,8 @@ class Writer:
             pc.max_element_wise(pc.coalesce(batch["_priority"], usual), pa.scalar(0, pa.int32())),
             pa.scalar(9, pa.int32()),
         )
-        whole = pa.record_batch([channel, execution, k, brokers, priority, batch["payload"]], schema=IN)
+        columns = [channel, execution, k, brokers, priority, batch["payload"], parameters]
+        whole = pa.record_batch(columns, schema=IN)
         wanted = pc.and_(pc.is_valid(channel), pc.greater(pc.list_value_length(brokers), 0))
         return whole if pc.all(wanted).as_py() else whole.filter(wanted)
 

@@ -2,8 +2,8 @@
 
 Datasets and results have an upkeep of their own (``storage.upkeep``, ``storage.results``). Results, and the notices
 that name them, go when they are older than ``results_keep_s`` *and* no stored session can need them any more
-(``store.retention``). Records of feeds go when they are in their datasets, and no feed still needs them to know how
-far it is.
+(``store.retention``); results also wait for the channels that read them. Records of feeds go when they are in their
+datasets, and no feed still needs them to know how far it is.
 
 Everything here can be done later: a failure is reported, and tried again.
 """
@@ -82,6 +82,9 @@ class Housekeeping:
         for name in list(self._shop.catalogue.datasets):
             await loop.run_in_executor(self._threads, self._shop.landing.upkeep, name, self._clock())
         tick = await self._tick_of(self.floor)
+        unread = self._shop.unread_tick()
+        if unread is not None:
+            tick = min(tick, unread)
         forget = partial(self._shop.results.upkeep, self._clock(), keep_s=self._keep_s, floor=tick)
         await loop.run_in_executor(self._threads, forget)
         await self._trim_notices()

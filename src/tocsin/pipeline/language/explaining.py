@@ -67,7 +67,9 @@ def explain(compiled: Compiled) -> str:
         lines.append(f"constants that another channel of this shape may have differently: {values}")
     for read in template.reads:
         what = "only what is new since the last execution" if read.new else "as a whole"
-        lines.append(f"reads {read.dataset}, {what}")
+        lines.append(f"reads {read.words}, {what}")
+        if read.results:
+            lines.append(f"runs in a tick after {read.name}, if both are due")
     lines += compiled.notes
     if "ROW_NUMBER() OVER (PARTITION BY _q._k" in template.sql:
         lines.append("results are ordered, and cut by LIMIT, within each subscription")

@@ -29,7 +29,7 @@ from tocsin.pipeline.language.explaining import uses
 from tocsin.pipeline.language.library import calls, parsed, sql_of
 from tocsin.pipeline.language.per_subscription_limit import KEYS, cut, hide, order_keys, table_alias, take
 from tocsin.pipeline.language.query import Text
-from tocsin.pipeline.language.resolution import sources_of
+from tocsin.pipeline.language.resolution import NEWS, sources_of
 from tocsin.pipeline.language.trees import column, conjoin
 
 SUBSCRIPTIONS: Final = "subs_"  # the table's name until the plan has an id
@@ -193,7 +193,7 @@ class Carrier:
             if self.depends(subquery):
                 self._bind_subquery(subquery, alias)
         every_new = all(
-            isinstance(source, exp.Table) and source.name.startswith(("new_", SUBSCRIPTIONS))
+            isinstance(source, exp.Table) and source.name.startswith((*NEWS, SUBSCRIPTIONS))
             for source in sources_of(select)
         )
         for node in list(trees.own(select)):
@@ -324,7 +324,7 @@ def _or_empty(node: exp.Expr, name: str) -> exp.Expr:
 
 
 def _is_new(table: exp.Expr) -> bool:
-    return isinstance(table, exp.Table) and table.name.startswith("new_")
+    return isinstance(table, exp.Table) and table.name.startswith(NEWS)
 
 
 def _same_k(source: exp.Expr, alias: str) -> exp.Expr:

@@ -1,8 +1,8 @@
 """Parses a query's text into a tree of allowed nodes.
 
-sqlglot reads it, as Spark's SQL. Before that, ``NEW`` and ``RESULTS OF`` are blanked and remembered (a table that
-stands where one of them was is marked), and parameters get names of the same length that are no keywords. So
-positions in the tree are positions in the text.
+sqlglot reads it, as Spark's SQL. Before that, ``NEW``, ``RESULTS OF`` and ``NEW RESULTS OF`` are blanked and remembered
+(a table that stands where one of them was is marked), and parameters get names of the same length that are no keywords.
+So positions in the tree are positions in the text.
 
 A tree that leaves here has only nodes of ``vocabulary``, names of plain letters, one query, and bounds that are
 kept. Spark never sees the text: its query is written from the tree.
@@ -36,7 +36,8 @@ from tocsin.pipeline.language.vocabulary import (
 
 DIALECT: Final = "spark"
 NEW: Final = "new"  # the marks of tables, in their ``meta``
-RESULTS: Final = "results"
+RESULTS: Final = "results of"
+NEW_RESULTS: Final = "new results of"
 
 _CLAUSES: Final = frozenset(
     (
@@ -115,8 +116,9 @@ def read_query(text: Text, parameters: tuple[Parameter, ...]) -> Query:
             table.meta["mark"] = marked.pop(name_at)[1]
     if marked:
         at, (_, mark) = next(iter(marked.items()))
+        what = "dataset" if mark == NEW else "channel"
         raise text.wrong(
-            at, f"{mark.upper()} stands before no dataset", "write it before a name in FROM or JOIN"
+            at, f"{mark.upper()} stands before no {what}", "write it before a name in FROM or JOIN"
         )
     for placeholder in tree.find_all(exp.Placeholder):
         placeholder.set("this", str(ord(placeholder.name[0]) - ord("a")))
@@ -248,8 +250,16 @@ def _escaped(string: str) -> str:
     return f"{quote}{inside}{quote}"
 
 
+def channels_read(query: str) -> dict[str, int]:
+    """The channels whose results a query reads, in small letters → where it names them. The query need not be right."""
+    pieces = tokens(query)[:-1]
+    name_of = {piece.at: piece.text.strip("`").lower() for piece in pieces}
+    marked = {at: mark for at, (_, mark) in _marks(pieces).items()}
+    return {name_of[at]: at for at, mark in marked.items() if mark in (RESULTS, NEW_RESULTS)}
+
+
 def _marks(pieces: list[Token]) -> dict[int, tuple[list[int], str]]:
-    """Where a name has NEW or RESULTS OF before it: that name's position → the positions of those words, the mark."""
+    """Where a name has NEW, RESULTS OF or both before it: that name's position → those words' positions, the mark."""
     found: dict[int, tuple[list[int], str]] = {}
     clauses = [""]
     for index, token in enumerate(pieces):
@@ -263,11 +273,19 @@ def _marks(pieces: list[Token]) -> dict[int, tuple[list[int], str]]:
         starts = before.is_word("FROM", "JOIN") or (before.is_symbol(",") and clauses[-1] in ("FROM", "JOIN"))
         if not starts:
             continue
-        if token.is_word("NEW") and _is_name(pieces, index + 1):
-            found[pieces[index + 1].at] = ([token.at], NEW)
-        elif token.is_word("RESULTS") and index + 2 < len(pieces) and pieces[index + 1].is_word("OF"):
-            found[pieces[index + 2].at] = ([token.at, pieces[index + 1].at], RESULTS)
+        words, mark = _mark(pieces, index)
+        if words:
+            found[pieces[index + words].at] = ([piece.at for piece in pieces[index : index + words]], mark)
     return found
+
+
+def _mark(pieces: list[Token], index: int) -> tuple[int, str]:
+    """How many words stand before a table's name, and the mark that they are."""
+    new = pieces[index].is_word("NEW")
+    at = index + new
+    if at + 2 < len(pieces) and pieces[at].is_word("RESULTS") and pieces[at + 1].is_word("OF"):
+        return at + 2 - index, NEW_RESULTS if new else RESULTS
+    return (1, NEW) if new and _is_name(pieces, at) else (0, "")
 
 
 def _is_name(pieces: list[Token], index: int) -> bool:

@@ -1,7 +1,7 @@
-"""Resolves a query's names: datasets and their columns, types, and which comparisons make sense.
+"""Resolves a query's names: datasets, channels, their columns, types, and which comparisons make sense.
 
-After ``resolve`` every table of the tree is a view that the engine provides (``data_…``, ``new_…``, ``results_…``)
-or a common table expression, has an alias, and every column names its table. Names are in small letters;
+After ``resolve`` every table of the tree is a view that the engine provides (``Read.view``) or a common table
+expression, has an alias, and every column names its table. Names are in small letters;
 ``Resolved.spelling`` has them as they were written, for the results. Stars are written out. Types are noted where
 sqlglot can tell them.
 """
@@ -25,10 +25,17 @@ from tocsin.errors import SqlInvalid
 from tocsin.model.catalogue import Channel, Column, Dataset, Parameter
 from tocsin.pipeline.language import library
 from tocsin.pipeline.language.names import meant
-from tocsin.pipeline.language.query import DIALECT, NEW, RESULTS, Query, Text, position
+from tocsin.pipeline.language.query import DIALECT, NEW, NEW_RESULTS, RESULTS, Query, Text, position
 
-PREFIXES: Final = {"": "data_", NEW: "new_", RESULTS: "results_"}
-_TAKEN: Final = ("data_", "new_", "results_", "subs_")
+# By (results, new); no name of a dataset or channel makes two views of one name.
+_PREFIXES: Final = {
+    (False, False): "data_",
+    (False, True): "new_",
+    (True, False): "results_",
+    (True, True): "newresults_",
+}
+NEWS: Final = tuple(prefix for (_, new), prefix in _PREFIXES.items() if new)  # views of what is new begin so
+_TAKEN: Final = (*_PREFIXES.values(), "rows_", "subs_")
 
 # Columns of a result besides its own.
 RESULT_COLUMNS: Final = (
@@ -38,15 +45,45 @@ RESULT_COLUMNS: Final = (
     Column("_k", "STRING"),
     Column("_priority", "INT"),
 )
+PARAMETERS: Final = "_parameters"  # one more, of channels that have parameters: a struct of their values
+METADATA: Final = frozenset((*(column.name for column in RESULT_COLUMNS), PARAMETERS))
 
 Family = Literal["number", "text", "time", "truth", "other"]
 
 
 class Read(msgspec.Struct, frozen=True, order=True):
-    """A dataset that a query reads, as a whole or only what is new."""
+    """A table that a query reads, as a whole or only what is new: a dataset, or the results of a channel."""
 
-    dataset: str
+    name: str
     new: bool
+    results: bool = False
+
+    @property
+    def key(self) -> str:
+        """What positions are kept under."""
+        return results_key(self.name) if self.results else self.name.lower()
+
+    @property
+    def view(self) -> str:
+        """The view that stands for it."""
+        return _PREFIXES[self.results, self.new] + self.name.lower()
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        return f"the results of {self.name}" if self.results else self.name
+
+
+def results_key(channel: str) -> str:
+    """What a position in a channel's results is kept under; no dataset has such a name. The position is a tick."""
+    return f"{_RESULTS_OF}{channel.lower()}"
+
+
+def is_results_key(key: str) -> bool:
+    return key.startswith(_RESULTS_OF)
+
+
+_RESULTS_OF: Final = "results of "
 
 
 class Resolved(msgspec.Struct, frozen=True):
@@ -54,24 +91,19 @@ class Resolved(msgspec.Struct, frozen=True):
     tree: exp.Query
     spelling: dict[str, str]  # a name in small letters → as it was written
     reads: tuple[Read, ...]
-    results: tuple[str, ...]  # channels whose results are read
 
 
 class Names(msgspec.Struct, frozen=True):
     """The readable tables, by names in lower case."""
 
     datasets: Mapping[str, Dataset]
-    channels: Mapping[str, Channel] | None = None  # None: results cannot be read
+    channels: Mapping[str, Channel]  # their results
     new: bool = True  # whether NEW has a meaning
 
 
-def names_of(
-    datasets: Iterable[Dataset], channels: Iterable[Channel] | None = None, new: bool = True
-) -> Names:
+def names_of(datasets: Iterable[Dataset], channels: Iterable[Channel], new: bool = True) -> Names:
     return Names(
-        {each.name.lower(): each for each in datasets},
-        None if channels is None else {each.name.lower(): each for each in channels},
-        new,
+        {each.name.lower(): each for each in datasets}, {each.name.lower(): each for each in channels}, new
     )
 
 
@@ -80,7 +112,7 @@ def resolve(query: Query, names: Names, parameters: tuple[Parameter, ...]) -> Re
     text, tree = query.text, query.tree
     spelling = _lower(tree)
     library.expand_early(text, tree)
-    reads, results, columns = _tables(text, tree, names)
+    reads, columns = _tables(text, tree, names)
     for by_name in columns.values():
         spelling = {name.lower(): name for name in by_name} | spelling
     schema = MappingSchema(
@@ -99,7 +131,7 @@ def resolve(query: Query, names: Names, parameters: tuple[Parameter, ...]) -> Re
     library.note_spaces(text, tree)
     _check_fields(text, tree)
     _check_comparisons(text, tree)
-    return Resolved(text, tree, spelling, tuple(sorted(reads)), tuple(sorted(results)))
+    return Resolved(text, tree, spelling, tuple(sorted(reads)))
 
 
 def _annotate(tree: exp.Query, schema: MappingSchema, parameters: tuple[Parameter, ...]) -> exp.Query:
@@ -151,11 +183,8 @@ def _lower(tree: exp.Query) -> dict[str, str]:
 # ── tables ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _tables(
-    text: Text, tree: exp.Query, names: Names
-) -> tuple[set[Read], set[str], dict[str, dict[str, str]]]:
+def _tables(text: Text, tree: exp.Query, names: Names) -> tuple[set[Read], dict[str, dict[str, str]]]:
     reads: set[Read] = set()
-    results: set[str] = set()
     columns: dict[str, dict[str, str]] = {}
     for cte in tree.find_all(exp.CTE):
         if cte.alias.startswith(_TAKEN):
@@ -165,26 +194,32 @@ def _tables(
         name = table.name
         if not mark and name in _visible(table):
             continue
-        if mark == RESULTS:
+        new = mark in (NEW, NEW_RESULTS)
+        if mark in (RESULTS, NEW_RESULTS):
             channel = _channel(text, table, names)
-            results.add(channel.name)
-            of = (*channel.columns, *RESULT_COLUMNS)
+            read, of = Read(channel.name, new, True), results_columns(channel)
         else:
             dataset = _dataset(text, table, names)
-            if mark == NEW:
-                _check_new(text, table, dataset, names)
-            reads.add(Read(dataset.name, mark == NEW))
-            of = dataset.columns
+            read, of = Read(dataset.name, new), dataset.columns
+        if new and not names.new:
+            raise text.wrong_at(table, "NEW means since the last execution of a channel", "leave it out here")
+        reads.add(read)
         if table.alias_column_names:
             raise text.wrong_at(
                 table, "a dataset's columns have their names", "rename them in a subquery, with AS"
             )
         if not table.alias:
             table.set("alias", exp.TableAlias(this=exp.to_identifier(name)))
-        view = PREFIXES[mark] + name
-        table.this.set("this", view)
-        columns[view] = {column.name: column.type for column in of}
-    return reads, results, columns
+        table.this.set("this", read.view)
+        columns[read.view] = {column.name: column.type for column in of}
+    return reads, columns
+
+
+def results_columns(channel: Channel) -> tuple[Column, ...]:
+    """The columns of a channel's results, as a table that can be read."""
+    fields = ", ".join(f"{each.name.lower()}: {each.type}" for each in channel.parameters)
+    parameters = (Column(PARAMETERS, f"STRUCT<{fields}>"),) if fields else ()
+    return (*channel.columns, *RESULT_COLUMNS, *parameters)
 
 
 def _visible(table: exp.Table) -> set[str]:
@@ -205,28 +240,23 @@ def _dataset(text: Text, table: exp.Table, names: Names) -> Dataset:
     found = names.datasets.get(table.name)
     if found is None:
         known = [dataset.name for dataset in names.datasets.values()]
+        if (channel := names.channels.get(table.name)) is not None:
+            what = f"{channel.name} is a channel: write RESULTS OF {channel.name}"
+            raise text.wrong_at(table, f"there is no dataset {table.name}", what)
         remedy = meant(table.name, [*known, *_visible(table)], "datasets; make one with CREATE DATASET")
         raise text.wrong_at(table, f"there is no dataset {table.name}", remedy)
     return found
 
 
 def _channel(text: Text, table: exp.Table, names: Names) -> Channel:
-    if names.channels is None:
-        raise text.wrong_at(
-            table,
-            "a channel cannot read results",
-            "have the other channel's query here, or read its datasets",
-        )
     found = names.channels.get(table.name)
     if found is None:
         known = [channel.name for channel in names.channels.values()]
+        if (dataset := names.datasets.get(table.name)) is not None:
+            what = f"{dataset.name} is a dataset: leave RESULTS OF out"
+            raise text.wrong_at(table, f"there is no channel {table.name}", what)
         raise text.wrong_at(table, f"there is no channel {table.name}", meant(table.name, known, "channels"))
     return found
-
-
-def _check_new(text: Text, table: exp.Table, dataset: Dataset, names: Names) -> None:
-    if not names.new:
-        raise text.wrong_at(table, "NEW means since the last execution of a channel", "leave it out here")
 
 
 def _check_joins(text: Text, tree: exp.Query) -> None:

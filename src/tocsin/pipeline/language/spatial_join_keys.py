@@ -24,7 +24,7 @@ from sqlglot import exp
 from tocsin.pipeline.language import geometry, library, trees
 from tocsin.pipeline.language.library import coordinates, space_noted, sql_of
 from tocsin.pipeline.language.per_subscription_rewrite import SUBSCRIPTIONS
-from tocsin.pipeline.language.resolution import sources_of
+from tocsin.pipeline.language.resolution import NEWS, sources_of
 from tocsin.pipeline.language.spaces import Space
 from tocsin.pipeline.language.trees import column, conjoin
 
@@ -200,7 +200,7 @@ class _Block:
     def _rank(self, alias: str) -> int:
         """Which side to explode: what is new is small; a dataset is larger than its subscriptions, as a rule."""
         name = self._views[alias]
-        return 0 if name.startswith("new_") else 1 if name == SUBSCRIPTIONS else 2
+        return 0 if name.startswith(NEWS) else 1 if name == SUBSCRIPTIONS else 2
 
     # ── what is done ─────────────────────────────────────────────────────────────────────────────────────────
 

@@ -96,7 +96,7 @@ class _Stage:
             spark,
             self._landing.data,
             self._subscriptions,
-            results=self._results.root,
+            results=self._results,
             directory=directory / "subscriptions",
             run="play",
             deadline_s=DEADLINE_S,
@@ -136,7 +136,7 @@ class _Stage:
         since = dict.fromkeys(map(str.lower, self._datasets), 0)
         self.engine.execute([Due(name, 2, since) for name in self._channels], tick=3, at_us=3)
         asked = compile_select(QUESTION, self._datasets.values(), self._channels.values())
-        self.engine.select(asked, self._channels, self._results, limit=10)
+        self.engine.select(asked, limit=10)
         return found
 
 

@@ -26,7 +26,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Field
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import (
     AddAction,
@@ -126,6 +126,25 @@ class Table:
     def schema(self) -> pa.Schema:
         """The Arrow schema of the rows."""
         return pa.schema(self._delta.schema().to_arrow())
+
+    def widen(self, schema: pa.Schema) -> None:
+        """Add the columns that the table lacks: rows that are there have NULL in them."""
+        with self._lock:
+            known = set(self.schema().names)
+            fields = [Field.from_arrow(each) for each in schema if each.name not in known]
+            if not fields:
+                return
+            said = {OURS: {VERSION: TABLE.newest, **self.metadata()}}
+            self._guard(
+                "add columns to",
+                lambda: self._delta.alter.add_columns(
+                    fields,
+                    commit_properties=CommitProperties(custom_metadata=said),
+                    post_commithook_properties=_HOOKS,
+                ),
+            )
+            self.refresh()
+            self._sync()
 
     def refresh(self) -> None:
         """See what others have committed."""

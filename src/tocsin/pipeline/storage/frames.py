@@ -20,7 +20,8 @@ from pyspark.sql import functions as F
 
 from tocsin.pipeline.storage.datasets import DatasetStore, Snapshot
 from tocsin.pipeline.storage.files import DataFile
-from tocsin.pipeline.storage.results import RESULTS_DDL, ResultsStore
+from tocsin.pipeline.storage.parts import FILE
+from tocsin.pipeline.storage.results import RESULTS_DDL, TICK, Results
 from tocsin.pipeline.storage.schema import DELETED, VERSION, Schema
 
 FRAMES_KEPT: Final = 64  # of files that do not change, so that Spark does not look at them again
@@ -36,6 +37,8 @@ class Frames:
         self._current: dict[
             str, tuple[tuple[str, tuple[DataFile, ...]], DataFrame]
         ] = {}  # the newest of each
+        self._found: Results | None = None  # whose frames are kept …
+        self._of_results: dict[int, DataFrame] = {}  # … by the tick after which their rows are
 
     def current(self, snapshot: Snapshot) -> DataFrame:
         """The rows that count, with the dataset's columns; the same frame as long as the dataset is."""
@@ -62,6 +65,29 @@ class Frames:
         else:
             rows = self._read(snapshot, snapshot.since(since)).where(F.col(VERSION) > since)
         return rows.select(*_quoted(schema.columns))
+
+    def results(self, found: Results, since: int) -> DataFrame:
+        """The rows of results of later ticks than ``since``: of a result one for each broker that had it.
+
+        The same frame for all who ask for the same.
+        """
+        if found != self._found:
+            self._found, self._of_results = found, {}
+        if since not in self._of_results:
+            self._of_results[since] = self._results(found, since)
+        return self._of_results[since]
+
+    def _results(self, found: Results, since: int) -> DataFrame:
+        files = found.since(since)
+        if not files:  # known to be none, as above
+            return self._spark.createDataFrame(FILE.empty_table(), RESULTS_DDL)
+        rows = self._spark.read.schema(RESULTS_DDL).parquet(*(str(found.root / file.path) for file in files))
+        mixed = any(file.least[TICK] <= since for file in files)  # with rows of earlier ticks, by upkeep
+        return rows.where(F.col(TICK) > since) if mixed else rows
+
+    def some_results(self) -> DataFrame:
+        """A frame with the columns of the results dataset, of a few rows as far as Spark knows."""
+        return F.broadcast(self._spark.createDataFrame([], RESULTS_DDL))
 
     def some(self, snapshot: Snapshot) -> DataFrame:
         """A frame with the dataset's columns, of a few rows as far as Spark knows."""
@@ -107,15 +133,6 @@ class Frames:
 
     def _empty(self, schema: Schema) -> DataFrame:
         return self._spark.createDataFrame([], schema.ddl)
-
-
-def results(spark: SparkSession, store: ResultsStore) -> DataFrame:
-    """All results that are kept, each once, however many brokers had it."""
-    paths = store.paths()
-    if not paths:
-        return spark.createDataFrame([], RESULTS_DDL)
-    rows = spark.read.schema(RESULTS_DDL).parquet(*paths)
-    return rows.dropDuplicates(["tick", "part", "row"])
 
 
 def _newest(rows: DataFrame, schema: Schema) -> DataFrame:

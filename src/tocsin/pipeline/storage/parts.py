@@ -42,6 +42,7 @@ IN: Final = pa.schema(
         ("brokers", pa.list_(pa.string())),
         ("priority", pa.int32()),
         ("payload", pa.string()),
+        ("parameters", pa.string()),
     ]
 )
 FILE: Final = pa.schema(
@@ -55,6 +56,7 @@ FILE: Final = pa.schema(
         pa.field("at", STAMP, False),
         pa.field("priority", pa.int32(), False),
         pa.field("payload", pa.string(), False),
+        pa.field("parameters", pa.string()),  # of k, a JSON object; NULL: the row is older than this column
     ]
 )
 SUMMARY: Final = pa.schema(
@@ -213,6 +215,7 @@ class _PartWriter:
             "at": pa.repeat(pa.scalar(_time(self._place.at_us), STAMP), count),
             "priority": pc.fill_null(rows["priority"], 0),
             "payload": rows["payload"],
+            "parameters": rows["parameters"],
         }
         return pa.table([columns[name] for name in FILE.names], schema=FILE)
 
@@ -234,7 +237,7 @@ class _PartWriter:
                 file,
                 FILE,
                 compression="snappy",
-                use_dictionary=["tick", "channel", "execution", "part", "at"],
+                use_dictionary=["tick", "channel", "execution", "part", "at", "parameters"],
             )
             self._files[broker] = (name, file, writer)
         return self._files[broker][2]

@@ -31,11 +31,12 @@ from tocsin.pipeline.storage.parts import FILE, FRESH, Part
 from tocsin.pipeline.storage.upkeep import GRACE_S, Done, Sweep
 
 TICK: Final = "tick"
+FORGOTTEN: Final = "forgotten"  # in the metadata: the newest tick of which rows were forgotten
 MOVED: Final = "old/"
 SETTLED_S: Final = 600.0  # after which a tick's files are put together with others
 RESULTS_DDL: Final = (
     "tick BIGINT, channel STRING, execution BIGINT, k STRING, part INT, row INT, at TIMESTAMP, "
-    "priority INT, payload STRING"
+    "priority INT, payload STRING, parameters STRING"
 )
 _STORED: Final = pa.schema([*FILE, pa.field("broker", pa.string())])
 
@@ -64,6 +65,19 @@ class Committed(msgspec.Struct, frozen=True):
         return notices
 
 
+class Results(msgspec.Struct, frozen=True):
+    """The results dataset at one moment."""
+
+    root: Path
+    tick: int  # the newest that is committed
+    files: tuple[DataFile, ...]
+    forgotten: int = 0  # of this tick, and of those before it, rows may be gone
+
+    def since(self, tick: int) -> list[DataFile]:
+        """Files that have rows of later ticks."""
+        return [file for file in self.files if file.greatest[TICK] > tick]
+
+
 class ResultsStore:
     """The results dataset of a pipeline. Threads may share it."""
 
@@ -72,6 +86,7 @@ class ResultsStore:
         self._table = Table.create(
             root, _STORED, partition_by=["broker"], description="Tocsin: results of channels"
         )
+        self._table.widen(_STORED)
         self._sweep = Sweep(self._table, grace_s)
 
     def commit(
@@ -137,10 +152,10 @@ class ResultsStore:
                 files.append(ResultFile(broker, file.path, file.rows, part, offsets[str(part)]))
         return _committed(said, files)
 
-    def paths(self) -> list[str]:
-        """The files of the dataset, for a reader that goes through all of it."""
-        _, files = self._table.seen()
-        return [str(self.root / file.path) for file in files]
+    def snapshot(self) -> Results:
+        """What is committed, for a reader that goes through it."""
+        (tick,), files = self._table.seen(TICK)
+        return Results(self.root, tick, files, self._table.metadata().get(FORGOTTEN, 0))
 
     def upkeep(self, now_us: int, *, keep_s: float | None, floor: int) -> list[Done]:
         """Put settled files together, forget rows below tick ``floor`` that are older than ``keep_s``, and sweep."""
@@ -173,7 +188,9 @@ class ResultsStore:
         plan = planning.to_forget(free, "at", keep_s, time_of(now_us))
         adds = [self._merged([file], horizon) for file in plan.parts]
         removes = [*plan.whole, *plan.parts]
-        return self._rewrite("forget", number, [each for each in adds if each], removes, now_us, True)
+        forgotten = max((file.greatest[TICK] for file in removes), default=0)
+        said = {FORGOTTEN: max(forgotten, self._table.metadata().get(FORGOTTEN, 0))}
+        return self._rewrite("forget", number, [each for each in adds if each], removes, now_us, True, said)
 
     def _merged(self, files: Sequence[DataFile], horizon: datetime.datetime | None) -> DataFile | None:
         """One file of several of one partition, without rows that are older than ``horizon``."""
@@ -193,11 +210,17 @@ class ResultsStore:
         removes: Sequence[DataFile],
         now_us: int,
         data_change: bool,
+        said: Mapping[str, Any] | None = None,
     ) -> Done | None:
         if not removes:
             return None
         self._table.commit(
-            adds, removes=removes, transactions={REWRITE: number + 1}, data_change=data_change, now_us=now_us
+            adds,
+            removes=removes,
+            transactions={REWRITE: number + 1},
+            metadata=said,
+            data_change=data_change,
+            now_us=now_us,
         )
         return Done(step, len(removes), len(adds))
 

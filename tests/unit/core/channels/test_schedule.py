@@ -168,6 +168,76 @@ def test_the_versions_of_a_dataset_that_is_gone_begin_anew(schedule: Schedule) -
     assert schedule.take(NOW) == [Turn("a")]
 
 
+# ── results of others ───────────────────────────────────────────────────────────────────────────────────────────
+
+READER = Plan(every_us=10 * SECOND, after=("a",))
+
+
+def run_all(schedule: Schedule, now: int, took_us: int = 10) -> tuple[list[str], int]:
+    """One tick: who ran, and when it was over."""
+    ran = names(schedule.take(now))
+    for name in ran:
+        schedule.done(name, now + took_us)
+    return sorted(ran), now + took_us
+
+
+def test_a_reader_runs_in_a_tick_after_what_it_reads(schedule: Schedule) -> None:
+    for name, after in (("c", ("b",)), ("b", ("a",)), ("a", ())):
+        schedule.define(name, Plan(every_us=10 * SECOND, after=after), NOW)
+    for slot in range(3):
+        now, order = NOW + slot * 10 * SECOND, []
+        for _ in range(3):
+            ran, now = run_all(schedule, now)
+            order += ran
+        assert order == ["a", "b", "c"]
+        assert schedule.next_us(now) == NOW + (slot + 1) * 10 * SECOND
+
+
+def test_a_reader_waits_for_one_run_however_often_the_other_is_due(schedule: Schedule) -> None:
+    schedule.define("a", Plan(every_us=None, waits_for=("reports",)), NOW)
+    schedule.define("b", READER, NOW)
+    order = []
+    now = NOW
+    for version in range(1, 4):
+        schedule.advance("reports", version, now)
+        ran, now = run_all(schedule, now)
+        order.append(ran)
+        now += schedule.limits.gap_us
+    assert order == [["a"], ["a", "b"], ["a"]]
+
+
+@pytest.mark.parametrize("state", ["paused", "failing", "gone", "not due"])
+def test_a_reader_does_not_wait_for_what_does_not_run(schedule: Schedule, state: str) -> None:
+    schedule.define("a", Plan(every_us=3_600 * SECOND, paused=state == "paused"), NOW)
+    schedule.define("b", READER, NOW)
+    if state == "failing":
+        assert names(schedule.take(NOW)) == ["a"]
+        schedule.failed("a", NOW, "x")
+    elif state == "not due":
+        assert run_all(schedule, NOW)[0] == ["a"]
+    elif state == "gone":
+        schedule.drop("a")
+    assert run_all(schedule, NOW + 20)[0] == ["b"]
+
+
+def test_a_reader_that_is_asked_for_runs_at_once(schedule: Schedule) -> None:
+    schedule.define("a", TEN, NOW)
+    schedule.define("b", READER, NOW)
+    schedule.ask("b")
+    assert run_all(schedule, NOW)[0] == ["a", "b"]
+
+
+def test_a_continuous_reader_does_not_wait_for_news_it_has(schedule: Schedule) -> None:
+    schedule.define("a", Plan(every_us=None, waits_for=("reports",)), NOW)
+    schedule.define("b", Plan(every_us=None, waits_for=("results of a",), after=("a",)), NOW)
+    schedule.advance("reports", 1, NOW)
+    assert names(schedule.take(NOW)) == ["a"]
+    schedule.advance("reports", 2, NOW + 1)
+    schedule.done("a", NOW + 5, read={"reports": 1})
+    schedule.advance("results of a", 7, NOW + 5)
+    assert names(schedule.take(NOW + 5 + schedule.limits.gap_us)) == ["b", "a"]
+
+
 # ── failures ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -58,7 +58,7 @@ class Bench:
             spark,
             self.store,
             self.subscriptions,
-            results=self.results.root,
+            results=self.results,
             directory=root / "subscriptions",
             run="run",
             deadline_s=120.0,
@@ -409,12 +409,12 @@ def test_people_can_ask_for_rows_results_and_plans(bench: Bench) -> None:
 
     def select(text: str) -> list[dict[str, Any]]:
         selection = compile_select(text, DATASETS.values(), channels.values())
-        rows: list[dict[str, Any]] = bench.engine.select(selection, channels, bench.results, 10).to_pylist()
+        rows: list[dict[str, Any]] = bench.engine.select(selection, 10).to_pylist()
         return rows
 
     assert select("SELECT who, size FROM Reports WHERE size > 1.5") == [{"who": "bob", "size": 2.0}]
-    assert select("SELECT who, size, _tick FROM RESULTS OF About") == [
-        {"who": "ann", "size": 1.0, "_tick": 1}
+    assert select("SELECT size, _tick, _parameters.who AS asked FROM RESULTS OF About") == [
+        {"size": 1.0, "_tick": 1, "asked": "ann"}
     ]
     assert "Join" in bench.engine.explain("About")
 

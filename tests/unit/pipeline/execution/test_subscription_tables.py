@@ -8,6 +8,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.xdist_group("spark")
 
-NEAR, FAR = Member("Near", (1.5,)), Member("Far", (2.5,))
+NEAR, FAR = Member("Near", (1.5,), ("who",)), Member("Far", (2.5,), ("who",))
 KS = [letter * 24 for letter in "abcdef"]
 BROKERS = [("x",), ("y",), ("x", "y")]
 
@@ -58,7 +59,8 @@ def rows(table: TemplateTable, *members: Member) -> dict[str, tuple[Any, ...]]:
     holders = table.holders()
     found: dict[str, tuple[Any, ...]] = {}
     for row in frame.collect() if frame is not None else ():
-        k, _, number = row["_k"].partition(".")
+        k, number, values = row["_k"].split(".", 2)
+        assert msgspec.json.decode(values) == {"who": row["p0"]}
         brokers = holders.changed.get(k, holders.sets[int(number)])
         if brokers:
             assert k not in found, "a row for each k"
@@ -103,7 +105,7 @@ def test_other_constants_are_another_definition(
 ) -> None:
     table = made(spark, tmp_path, folder)
     held = {KS[0]: Held(("a",), ("x",))}
-    changed = Member("Near", (9.5,))
+    changed = Member("Near", (9.5,), ("who",))
     table.join(NEAR, held)
     table.join(changed, held)
     assert rows(table, changed) == {KS[0]: ("near", "a", 9.5, ("x",))}

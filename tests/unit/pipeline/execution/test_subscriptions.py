@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.model.results import BackendSubscription, encode_subscription
-from tocsin.pipeline.execution.subscriptions import Subscriptions
+from tocsin.pipeline.execution.subscriptions import READERS, Subscriptions
 from tocsin.ports import Change
 
 CELLS = [
@@ -132,3 +132,25 @@ def test_a_standby_gets_rows_only_while_nobody_holds_it_in_earnest() -> None:
     assert subscriptions.take_changes("near") == {earnest.k}
     subscriptions.apply(Change("delete", standby.key))
     assert shown(subscriptions) == {} and len(subscriptions) == 0
+
+
+def test_a_channel_that_is_read_is_held_while_nobody_else_holds_it() -> None:
+    subscriptions = Subscriptions()
+    subscriptions.apply(Change("reset"))
+    subscriptions.apply(Change("ready"))
+    cell = BackendSubscription("Near", (), "x")
+
+    def holders() -> tuple[str, ...]:
+        return next((held.brokers for held in subscriptions.of("Near").values()), ())
+
+    subscriptions.hold_for_readers(["Near"])
+    assert holders() == (READERS,) and subscriptions.take_changes("Near") == {cell.k}
+    assert list(subscriptions.of("Near")) == [cell.k]
+    subscriptions.apply(put(cell))
+    assert holders() == ("x",), "its rows are written once"
+    subscriptions.apply(Change("delete", cell.key))
+    for event in ("reset", "ready"):
+        subscriptions.apply(Change(event))  # the watch begins anew, and repeats no such cell
+    assert holders() == (READERS,)
+    subscriptions.hold_for_readers([])
+    assert holders() == () and len(subscriptions) == 0

@@ -15,7 +15,7 @@ from tocsin.model.catalogue import Column, Dataset  # noqa: E402
 from tocsin.pipeline.execution import compiled as plan  # noqa: E402
 from tocsin.pipeline.execution import engine as engine_module  # noqa: E402
 from tocsin.pipeline.execution.compiled import compile_channel  # noqa: E402
-from tocsin.pipeline.execution.runs import Due  # noqa: E402
+from tocsin.pipeline.execution.runs import Due, Stored  # noqa: E402
 from tocsin.pipeline.execution.views import Views  # noqa: E402
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ def shown(bench: Bench, asked: Asked, since: int) -> tuple[Views, DataFrame]:
     template = compile_channel(ABOUT, {"Reports": REPORTS}).template
     subs = asked.createDataFrame([("c", "k.0", "ann")], "_channel STRING, _k STRING, p0 STRING")
     views.show_subscriptions(template, subs, 0)
-    return views, views.results(template, 1, {"reports": bench.store.snapshot("Reports")}, {"reports": since})
+    stored = Stored({"reports": bench.store.snapshot("Reports")})
+    return views, views.results(template, 1, stored, {"reports": since})
 
 
 def test_a_view_is_made_again_only_if_it_shows_something_else(
@@ -144,9 +145,9 @@ def test_the_form_is_chosen_by_the_rows_that_there_are(
     views.show_subscriptions(template, spark.createDataFrame([("c", "k.0", 0.0, 0.0, 100.0)], columns), 0)
     spots = pa.table({"id": [1, 2], "place": [{"x": 0.0, "y": 0.0}] * 2})
     bench.store.append("Spots", spots, now_us=1)
-    snapshots = {"spots": bench.store.snapshot("Spots")}
+    stored = Stored({"spots": bench.store.snapshot("Spots")})
     for subscribed, form in ((3, template.plain), (4, template.sql)):
-        views.results(template, subscribed, snapshots, {"spots": 0})
+        views.results(template, subscribed, stored, {"spots": 0})
         assert f"({form})" in asked.texts[-1]
 
 

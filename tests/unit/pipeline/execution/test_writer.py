@@ -65,9 +65,12 @@ def run(
 def test_rows_go_to_the_brokers_that_hold_their_k(tmp_path: Path) -> None:
     found = run(
         tmp_path,
-        batch(("near:1", f"{K[0]}.0", None, None, '{"n":1}'), ("far:1", f"{K[1]}.2", None, 4, '{"n":2}')),
+        batch(
+            ("near:1", f"{K[0]}.0.{{}}", None, None, '{"n":1}'),
+            ("far:1", f"{K[1]}.2.{{}}", None, 4, '{"n":2}'),
+        ),
         batch(),
-        batch(("near:1", f"{K[2]}.1", None, None, '{"n":3}')),
+        batch(("near:1", f"{K[2]}.1.{{}}", None, None, '{"n":3}')),
     )
     assert found["x"] == [("Near", 7, K[0], 2, b'{"n":1}'), ("Far", 3, K[1], 4, b'{"n":2}')]
     assert found["y"] == [("Far", 3, K[1], 4, b'{"n":2}'), ("Near", 7, K[2], 2, b'{"n":3}')]
@@ -75,7 +78,7 @@ def test_rows_go_to_the_brokers_that_hold_their_k(tmp_path: Path) -> None:
 
 
 def test_who_holds_a_k_now_overrules_who_did(tmp_path: Path) -> None:
-    rows = batch(*(("near:1", f"{k}.0", None, None, "{}") for k in K))
+    rows = batch(*(("near:1", f"{k}.0.{{}}", None, None, "{}") for k in K))
     found = run(tmp_path, rows, changed={K[0]: ("y",), K[1]: (), "d" * 24: ("x",)})
     assert [row[2] for row in found["y"]] == [K[0]]
     assert [row[2] for row in found["x"]] == [K[2]]
@@ -83,7 +86,8 @@ def test_who_holds_a_k_now_overrules_who_did(tmp_path: Path) -> None:
 
 def test_rows_of_a_definition_that_is_not_run_are_left_out(tmp_path: Path) -> None:
     found = run(
-        tmp_path, batch(("near:0", f"{K[0]}.0", None, None, "{}"), ("far:1", f"{K[0]}.0", None, None, "{}"))
+        tmp_path,
+        batch(("near:0", f"{K[0]}.0.{{}}", None, None, "{}"), ("far:1", f"{K[0]}.0.{{}}", None, None, "{}")),
     )
     assert [row[0] for row in found["x"]] == ["Far"]
 
@@ -91,14 +95,14 @@ def test_rows_of_a_definition_that_is_not_run_are_left_out(tmp_path: Path) -> No
 def test_rows_with_a_rank_are_written_in_its_order_over_all_batches(tmp_path: Path) -> None:
     found = run(
         tmp_path,
-        batch(("near:1", f"{K[1]}.0", 2, None, "b2"), ("near:1", f"{K[0]}.0", 3, None, "a3")),
-        batch(("near:1", f"{K[0]}.0", 1, None, "a1"), ("near:1", f"{K[1]}.0", 1, None, "b1")),
+        batch(("near:1", f"{K[1]}.0.{{}}", 2, None, "b2"), ("near:1", f"{K[0]}.0.{{}}", 3, None, "a3")),
+        batch(("near:1", f"{K[0]}.0.{{}}", 1, None, "a1"), ("near:1", f"{K[1]}.0.{{}}", 1, None, "b1")),
     )
     assert [row[4] for row in found["x"]] == [b"a1", b"a3", b"b1", b"b2"]
 
 
 def test_priorities_are_held_within_their_bounds(tmp_path: Path) -> None:
-    rows = batch(*(("near:1", f"{K[0]}.0", None, each, str(each)) for each in (-5, 0, 9, 1_000)))
+    rows = batch(*(("near:1", f"{K[0]}.0.{{}}", None, each, str(each)) for each in (-5, 0, 9, 1_000)))
     assert [row[3] for row in run(tmp_path, rows)["x"]] == [0, 0, 9, 9]
 
 
@@ -112,11 +116,11 @@ def test_more_results_than_a_task_may_have_are_refused_in_words(
 ) -> None:
     monkeypatch.setattr(module, "RESULTS_MAX", 2)
     monkeypatch.setattr(module, "RANKED_MAX", 1)
-    rows = [("near:1", f"{K[0]}.0", None, None, "{}")] * 3
+    rows = [("near:1", f"{K[0]}.0.{{}}", None, None, "{}")] * 3
     with pytest.raises(TooManyResults, match="more than 2 results; give the query a condition"):
         run(tmp_path, batch(*rows))
     with pytest.raises(TooManyResults, match="more than 1 results"):
-        run(tmp_path, batch(*[("near:1", f"{K[0]}.0", 1, None, "{}")] * 2))
+        run(tmp_path, batch(*[("near:1", f"{K[0]}.0.{{}}", 1, None, "{}")] * 2))
 
 
 @given(
@@ -134,7 +138,7 @@ def test_each_broker_gets_what_a_simple_loop_would_give_it(
     cuts: list[int],
 ) -> None:
     texts = [
-        (channel, f"{K[k]}.{number}", None, None, str(index))
+        (channel, f"{K[k]}.{number}.{{}}", None, None, str(index))
         for index, (channel, k, number) in enumerate(rows)
     ]
     bounds = sorted({0, len(texts), *(min(cut, len(texts)) for cut in cuts)})

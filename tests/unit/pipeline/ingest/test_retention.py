@@ -58,7 +58,7 @@ class House:
         """Ticks 1 … count, each with a result, told."""
         results = self.work.shop.results
         for tick in range(1, count + 1):
-            row = [["Near"], [1], ["k"], [["x"]], [0], ["{}"]]
+            row = [["Near"], [1], ["k"], [["x"]], [0], ["{}"], [None]]
             batch = pa.record_batch([pa.array(c, f.type) for c, f in zip(row, IN, strict=True)], schema=IN)
             parts = parts_of([write_part(TaskOutput(str(results.root), tick, "run", 1), 0, 0, [batch])])
             (notice,) = results.commit(tick, parts, at_us=1).notices()
@@ -69,7 +69,7 @@ class House:
     async def kept(self) -> tuple[list[int], int]:
         """Positions of notices, and files of results."""
         page = await self.notices.read(PLACES.notices_subject, 0)
-        return [entry.position for entry in page.entries], len(self.work.shop.results.paths())
+        return [entry.position for entry in page.entries], len(self.work.shop.results.snapshot().files)
 
     async def tidy(self, floor: int, late_s: float) -> None:
         self._floor, self.late_us = floor, int(late_s * 1e6)
@@ -97,6 +97,15 @@ async def test_what_a_session_may_need_stays_however_old_it_is(house: House) -> 
     await house.commit(5)
     await house.tidy(floor=3, late_s=2 * KEEP_S)
     assert await house.kept() == ([3, 4, 5], 3)
+
+
+async def test_what_a_channel_has_not_read_stays_and_its_notices_go(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await house.commit(5)
+    monkeypatch.setattr(house.work.shop, "unread_tick", lambda: 3)
+    await house.tidy(floor=6, late_s=2 * KEEP_S)
+    assert await house.kept() == ([5], 3)
 
 
 async def test_what_nobody_needs_goes_but_for_the_newest(house: House) -> None:

@@ -7,17 +7,22 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from tocsin.model.catalogue import Channel, Dataset
 from tocsin.model.results import Value, k_of
-from tocsin.pipeline.execution.compiled import SPARK_SETTINGS, Compiled, compile_channel
+from tocsin.pipeline.execution.compiled import SPARK_SETTINGS, Compiled, compile_channel, rows_of
+from tocsin.pipeline.language.resolution import results_columns
 from tocsin.pipeline.language.script import read_script
 from tocsin.pipeline.language.statements import CreateChannel, CreateDataset
+from tocsin.pipeline.storage.results import RESULTS_DDL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NOW = "2026-03-01 12:00:00"
 Row = Sequence[Any]
+Result = tuple[int, tuple[Value, ...], Row]  # of a channel: its tick, the parameters, and the columns
 Tuples = Sequence[tuple[Value, ...]]
 Outcomes = dict[tuple[str, tuple[Value, ...]], list[str]]  # (channel, values) → payloads, sorted
 
@@ -55,6 +60,7 @@ class World:
     def __init__(self, spark: SparkSession, datasets: Sequence[Dataset]) -> None:
         self.session = spark.newSession()
         self.datasets = {dataset.name: dataset for dataset in datasets}
+        self.channels: dict[str, Channel] = {}  # whose results can be read
         for key, value in {**_QUICK, **SPARK_SETTINGS}.items():
             self.session.conf.set(key, value)
 
@@ -66,8 +72,35 @@ class World:
             frame = self.session.createDataFrame([tuple(row) for row in content], schema)
             frame.createOrReplaceTempView(f"{prefix}{name.lower()}")
 
+    def fill_results(self, channel: Channel, results: Sequence[Result], since: int) -> None:
+        """The results of a channel, of which those of ticks behind ``since`` are new: as they are stored, each for two
+        brokers, and as a table of typed columns.
+        """
+        self.channels[channel.name] = channel
+        columns = results_columns(channel)
+        stored, typed = [], []
+        for number, (tick, values, row) in enumerate(results):
+            k = k_of(channel.name, values)
+            said = dict(zip([each.name.lower() for each in channel.parameters], values, strict=True))
+            payload = dict(zip([each.name for each in channel.columns], row, strict=True))
+            written = [msgspec.json.encode(each).decode() for each in (payload, said)]
+            stored += [
+                (tick, channel.name, tick * 10, k, 0, number, _typed(NOW, "TIMESTAMP"), 2, *written)
+            ] * 2
+            typed.append((*row, tick, tick * 10, _typed(NOW, "TIMESTAMP"), k, 2, tuple(said.values())))
+        schema = ", ".join(f"`{column.name}` {column.type}" for column in columns)
+        for prefix, after in (("results_", 0), ("newresults_", since)):
+            name = f"{prefix}{channel.name.lower()}"
+            some = [row for row in typed if row[len(channel.columns)] > after]
+            self.session.createDataFrame(some, schema).createOrReplaceTempView(f"plain_{name}")
+            rows = [row for row in stored if row[0] > after]
+            self.session.createDataFrame(rows, RESULTS_DDL).createOrReplaceTempView(rows_of(name))
+
     def compile(self, channel: Channel) -> Compiled:
-        return compile_channel(channel, self.datasets)
+        compiled = compile_channel(channel, self.datasets, channels=self.channels.values())
+        for view in compiled.template.results:
+            self.session.sql(view.sql).createOrReplaceTempView(view.name)
+        return compiled
 
     def run(self, *subscribed: tuple[Compiled, Tuples], plain: bool = False) -> Outcomes:
         """What each subscription gets."""
@@ -136,9 +169,11 @@ class World:
 
     def written_out(self, channel: Channel, values: tuple[Value, ...], query: str | None = None) -> str:
         """The query with the names of views, the time and the values in it."""
-        names = "|".join(self.datasets)
+        names, channels = "|".join(self.datasets), "|".join(self.channels) or "-"
         sql = query or channel.query
         for pattern, prefix in (
+            (rf"NEW\s+RESULTS\s+OF\s+({channels})\b", "plain_newresults_"),
+            (rf"RESULTS\s+OF\s+({channels})\b", "plain_results_"),
             (rf"NEW\s+({names})\b", "new_"),
             (rf"(?<=FROM )({names})\b|(?<=JOIN )({names})\b", "data_"),
         ):

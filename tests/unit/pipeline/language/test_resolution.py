@@ -55,7 +55,7 @@ PLACES = datasets_of("CREATE DATASET Spots (id BIGINT, flat XY, round POINT, are
             "no column rom",
         ),
         ("", "SELECT id FROM NEW RESULTS", None, "there is no dataset results"),
-        ("", "SELECT id FROM RESULTS OF Other", 27, "a channel cannot read results"),
+        ("", "SELECT id FROM RESULTS OF Other", 27, "there is no channel other"),
         ("", "WITH data_x AS (SELECT 1 AS a) SELECT a FROM data_x", 6, "is taken"),
         ("", "WITH a AS (SELECT 1 AS x), a AS (SELECT 2 AS x) SELECT x FROM a", None, "two tables of WITH"),
         ("", "SELECT id FROM Reports LIMIT id", None, "LIMIT and OFFSET take a number"),

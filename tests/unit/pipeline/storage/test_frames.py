@@ -18,6 +18,7 @@ from tests.unit.pipeline.storage.tables import (
     rows_of,
     stored,
 )
+from tests.unit.pipeline.storage.test_results import NOW_US as COMMITTED_US
 from tests.unit.pipeline.storage.test_results import row as result_row
 from tests.unit.pipeline.storage.test_results import tick
 from tests.unit.pipeline.storage.test_upkeep import moves
@@ -195,15 +196,39 @@ def test_keys_of_several_columns_are_told_apart(make: Make, store: DatasetStore)
     assert found == [1.0, 3.0]
 
 
-def test_a_result_is_history_once_however_many_brokers_had_it(spark: SparkSession, tmp_path: Path) -> None:
-    from tocsin.pipeline.storage.frames import results
+def test_results_are_rows_of_later_ticks_for_each_broker(spark: SparkSession, tmp_path: Path) -> None:
+    from tocsin.pipeline.storage.frames import Frames
 
-    store = ResultsStore(tmp_path)
-    assert results(spark, store).count() == 0
+    store, datasets_store = ResultsStore(tmp_path / "results"), DatasetStore(tmp_path / "data")
+    frames = Frames(spark, datasets_store)
+
+    def found(since: int) -> list[tuple[int, str, str]]:
+        rows = frames.results(store.snapshot(), since)
+        return sorted((each["tick"], each["k"], each["payload"]) for each in rows.collect())
+
+    assert found(0) == []
     tick(store, 1, [[result_row("k1", '{"a":1}', "e1", "e2")], [result_row("k2", '{"a":2}', "e2")]])
     tick(store, 2, [[result_row("k1", '{"a":3}', "e1")]])
-    found = sorted((each["tick"], each["k"], each["payload"]) for each in results(spark, store).collect())
-    assert found == [(1, "k1", '{"a":1}'), (1, "k2", '{"a":2}'), (2, "k1", '{"a":3}')]
+    first = [(1, "k1", '{"a":1}'), (1, "k1", '{"a":1}'), (1, "k2", '{"a":2}')]
+    assert found(0) == [*first, (2, "k1", '{"a":3}')]
+    assert found(1) == [(2, "k1", '{"a":3}')] and found(2) == []
+    snapshot = store.snapshot()
+    assert frames.results(snapshot, 1) is frames.results(store.snapshot(), 1)
+
+
+def test_results_that_upkeep_put_together_are_told_apart_by_their_tick(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    from tocsin.pipeline.storage.frames import Frames
+
+    store = ResultsStore(tmp_path / "results")
+    for number in range(1, 12):
+        tick(store, number, [[result_row("k1", f'{{"a":{number}}}', "e1")]])
+    store.upkeep(COMMITTED_US + 3_600_000_000, keep_s=None, floor=0)
+    snapshot = store.snapshot()
+    assert len(snapshot.files) < 11 and snapshot.tick == 11
+    rows = Frames(spark, DatasetStore(tmp_path / "data")).results(snapshot, 7).collect()
+    assert sorted(each["tick"] for each in rows) == [8, 9, 10, 11]
 
 
 def test_large_appends_are_read_from_their_files(

@@ -21,7 +21,7 @@ Row = tuple[str, int, str, list[str], int | None, str]
 
 
 def batch(rows: list[Row]) -> pa.RecordBatch:
-    columns: Any = list(zip(*rows, strict=True)) or [()] * len(IN)
+    columns: Any = list(zip(*((*row, None) for row in rows), strict=True)) or [()] * len(IN)
     return pa.record_batch(
         [pa.array(list(column), field.type) for column, field in zip(columns, IN, strict=True)], schema=IN
     )

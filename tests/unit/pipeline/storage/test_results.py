@@ -14,6 +14,7 @@ from tests.unit.pipeline.storage.test_parts import Row, batch
 from tocsin.errors import StorageUnusable, Trimmed
 from tocsin.model.results import Execution, Notice, decode_notice, encode_notice
 from tocsin.pipeline.storage import planning, results
+from tocsin.pipeline.storage.delta import Table
 from tocsin.pipeline.storage.parts import Part, TaskOutput, parts_of, write_part
 from tocsin.pipeline.storage.results import Committed, ResultsStore
 from tocsin.results.reader import Result, ResultsReader
@@ -110,7 +111,7 @@ def test_of_two_that_run_one_tick_at_once_one_is_committed(store: ResultsStore) 
     for thread in threads:
         thread.join()
     assert found[0] == found[1]
-    assert len(ResultsStore(store.root).paths()) == 1
+    assert len(ResultsStore(store.root).snapshot().files) == 1
 
 
 def test_a_large_tick_has_several_notices(store: ResultsStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,14 +167,35 @@ def test_results_are_forgotten_when_they_are_old_and_nobody_needs_them(store: Re
     notices = settled(store, 4)
     assert store.upkeep(LATER, keep_s=10, floor=0) == [], "the floor holds"
     (done,) = store.upkeep(LATER, keep_s=10, floor=2)
-    assert (done.step, done.removed, len(store.paths())) == ("forget", 3, 9)
+    assert (done.step, done.removed, len(store.snapshot().files)) == ("forget", 3, 9)
     store.upkeep(LATER, keep_s=10, floor=1_000)
-    assert len(store.paths()) == 3, "the newest tick stays"
+    assert len(store.snapshot().files) == 3, "the newest tick stays"
     store.upkeep(LATER + 2 * 3_600 * SECOND, keep_s=10, floor=4)
     reader = ResultsReader(store.root)
     with pytest.raises(Trimmed, match="the oldest is 4"):
         list(reader.read(notices[1], "e1"))
     assert payloads(reader.read(notices[4], "e2")) == [(0, "4a")]
+
+
+def test_up_to_which_tick_results_were_forgotten_is_known(store: ResultsStore) -> None:
+    settled(store, 4)
+    assert store.snapshot().forgotten == 0
+    store.upkeep(LATER, keep_s=10, floor=3)
+    assert ResultsStore(store.root).snapshot().forgotten == 2
+    tick(store, 5, [[row("k1", "a", "e1")]], at_us=LATER)
+    assert (store.snapshot().tick, store.snapshot().forgotten) == (5, 2)
+
+
+def test_a_table_of_an_earlier_release_gets_the_columns_it_lacks(tmp_path: Path) -> None:
+    names = [name for name in results._STORED.names if name != "parameters"]
+    older = pa.schema([results._STORED.field(name) for name in names])
+    Table.create(tmp_path / "results", older, partition_by=["broker"])
+    store = ResultsStore(tmp_path / "results")
+    committed = tick(store, 1, [[row("k1", "a", "e1")]])
+    assert "parameters" in DeltaTable(store.root).schema().to_json()
+    entries = len(list((store.root / "_delta_log").glob("*.json")))
+    assert ResultsStore(store.root).committed() == committed
+    assert len(list((store.root / "_delta_log").glob("*.json"))) == entries, "once"
 
 
 def test_old_rows_go_from_a_file_that_has_younger_ones_too(store: ResultsStore) -> None:

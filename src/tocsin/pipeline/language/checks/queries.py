@@ -8,7 +8,7 @@ from tocsin.model.catalogue import COLUMNS_MAX, Channel
 from tocsin.pipeline.language.library import parsed, sql_of
 from tocsin.pipeline.language.limits import WILDCARDS_MAX
 from tocsin.pipeline.language.names import meant
-from tocsin.pipeline.language.resolution import Resolved
+from tocsin.pipeline.language.resolution import METADATA, Resolved
 
 
 def check_outputs(resolved: Resolved, channel: Channel) -> dict[str, str]:
@@ -17,6 +17,10 @@ def check_outputs(resolved: Resolved, channel: Channel) -> dict[str, str]:
     outputs: dict[str, str] = {}
     for select in resolved.tree.selects:
         name = select.alias_or_name
+        if name in METADATA:
+            raise text.wrong_at(
+                select, f"a result has a column {name} of its own", f"give this one another name: {name} AS …"
+            )
         if not name or name.startswith("_") or not name.isidentifier():
             raise text.wrong_at(select, "this column of the result has no name", "give it one, with AS")
         if name in outputs:

@@ -15,6 +15,7 @@ from tocsin.errors import SqlInvalid
 from tocsin.model.catalogue import Column, Dataset
 from tocsin.pipeline.execution.compiled import SPARK_SETTINGS, Compiled
 from tocsin.pipeline.language.query import DIALECT
+from tocsin.pipeline.storage.results import RESULTS_DDL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +33,10 @@ def check_with_spark(
     session = _session(spark)
     columns = ", ".join(f"{column.name} {column.type}" for column in template.subscription_columns)
     _view(session, template.subscriptions, columns)
-    _dataset_views(session, datasets, {read.dataset.lower() for read in template.reads})
+    _dataset_views(session, datasets, {read.name.lower() for read in template.reads if not read.results})
+    for view in template.results:
+        _view(session, view.rows, RESULTS_DDL)
+        session.sql(view.sql).createOrReplaceTempView(view.name)
     payload = ", ".join(f"`{name}`" for name in template.columns)
     with pointing(compiled.channel.query, script, at):
         frame = session.sql(template.sql)

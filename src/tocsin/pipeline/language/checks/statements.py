@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from itertools import pairwise
 from typing import Final
 
 from tocsin.errors import SqlInvalid
 from tocsin.model.catalogue import Channel, Dataset, Definition, Feed
 from tocsin.pipeline.execution.compiled import Compiled, Selection, compile_channel, compile_select
 from tocsin.pipeline.language.names import meant
+from tocsin.pipeline.language.query import channels_read
 from tocsin.pipeline.language.statements import (
     AlterChannel,
     CreateChannel,
@@ -35,6 +37,7 @@ def check(
     """The checked query of the statement, if it has one. Raises ``SqlInvalid``, which points into ``script``."""
     known = list(definitions)
     datasets = [each for each in known if isinstance(each, Dataset)]
+    channels = [each for each in known if isinstance(each, Channel)]
     match statement:
         case CreateDataset(dataset=made, if_not_exists=lenient, at=at):
             _expect_free(script, at, known, "dataset", made.name, lenient)
@@ -45,7 +48,7 @@ def check(
             channel=made, or_replace=replaces, if_not_exists=lenient, at=at, query_at=query_at
         ):
             _expect_free(script, at, known, "channel", made.name, lenient or replaces)
-            return compile_channel(made, datasets, script, query_at)
+            return compile_channel(made, datasets, script, query_at, channels=channels)
         case Drop(kind=kind, name=name, if_exists=lenient, at=at):
             if not lenient:
                 _expect(script, at, known, kind, name)
@@ -61,9 +64,39 @@ def check(
         case Describe(name=name, at=at, kind=kind):
             _expect(script, at, known, kind, name)
         case Select(text=text, at=at):
-            channels = [each for each in known if isinstance(each, Channel)]
             return compile_select(text, datasets, channels, script, at)
     return None
+
+
+def check_circle(
+    script: str, statement: CreateChannel, channels: Iterable[Channel], visible: Collection[Definition]
+) -> None:
+    """Raise ``SqlInvalid`` if a channel would read its own results, perhaps by way of others.
+
+    All ``channels`` count; those that are not ``visible`` to the user are not named.
+    """
+    made = statement.channel
+    known = {each.name.lower(): each for each in channels if each.name.lower() != made.name.lower()}
+    for first, position in channels_read(made.query).items():
+        paths = {first: [made.name]}  # a channel whose results are read, directly or not → the way to it
+        left = [first]
+        while left:
+            name = left.pop()
+            if name == made.name.lower():
+                steps = pairwise([*paths[name], made.name])
+                raise SqlInvalid(
+                    script,
+                    statement.query_at + position,
+                    "a channel cannot read its own results: "
+                    + ", ".join(f"{one} reads {other}" for one, other in steps),
+                    "read the datasets that they come from",
+                )
+            channel = known.get(name)
+            if channel is not None:
+                shown = channel.name if channel in visible else "another channel"
+                for other in channels_read(channel.query).keys() - paths.keys():
+                    paths[other] = [*paths[name], shown]
+                    left.append(other)
 
 
 def _expect(script: str, at: int, known: list[Definition], kind: Kind | None, name: str) -> Definition:

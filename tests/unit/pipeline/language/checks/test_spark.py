@@ -11,7 +11,7 @@ from tests.unit.pipeline.language.oracle import channel, datasets_of
 from tests.unit.pipeline.language.rooms import DATASETS
 from tocsin.errors import SqlInvalid
 from tocsin.model.catalogue import Column
-from tocsin.pipeline.execution.compiled import compile_channel, compile_select, results_view
+from tocsin.pipeline.execution.compiled import compile_channel, compile_select
 from tocsin.pipeline.language.checks.spark import check_with_spark, pointing
 
 if TYPE_CHECKING:
@@ -87,28 +87,33 @@ def test_the_views_that_are_at_work_are_left_alone(spark: SparkSession) -> None:
 def test_history_is_a_row_for_each_result_however_many_brokers_had_it(spark: SparkSession) -> None:
     columns = (Column("id", "BIGINT"), Column("theKind", "STRING"))
     made = msgspec.structs.replace(
-        channel("", "SELECT id, kind AS theKind FROM Reports", name="Near"), columns=columns
+        channel("least BIGINT", "SELECT id, kind AS theKind FROM Reports WHERE id > :least", name="Near"),
+        columns=columns,
     )
     session = spark.newSession()
     session.createDataFrame(
         [
-            (1, "Near", 7, broker, "k1", 0, 0, None, 3, '{"id":5,"theKind":"fire"}')
+            (1, "Near", 7, broker, "k1", 0, 0, None, 3, '{"id":5,"theKind":"fire"}', '{"least":4}')
             for broker in ("north", "south")
         ]
         + [
-            (1, "Near", 7, "north", "k2", 0, 1, None, None, '{"id":6,"theKind":null}'),
-            (1, "Other", 7, "north", "k3", 0, 2, None, None, '{"id":8}'),
+            (1, "Near", 7, "north", "k2", 0, 1, None, None, '{"id":6,"theKind":null}', None),
+            (1, "Other", 7, "north", "k3", 0, 2, None, None, '{"id":8}', "{}"),
         ],
         "tick BIGINT, channel STRING, execution BIGINT, broker STRING, k STRING, part INT, row INT, at TIMESTAMP, "
-        "priority INT, payload STRING",
-    ).createOrReplaceTempView("results")
-    session.sql(results_view(made)).createOrReplaceTempView("results_near")
-    text = "SELECT id, theKind, _execution, _k, _priority FROM RESULTS OF Near WHERE id > 4 ORDER BY id"
+        "priority INT, payload STRING, parameters STRING",
+    ).createOrReplaceTempView("rows_results_near")
+    text = (
+        "SELECT id, theKind, _execution, _k, _priority, _parameters.least FROM RESULTS OF Near "
+        "WHERE id > 4 ORDER BY id"
+    )
     selection = compile_select(text, DATASETS, [made])
+    (view,) = selection.results
+    session.sql(view.sql).createOrReplaceTempView(view.name)
 
     rows = [tuple(row) for row in session.sql(selection.sql).collect()]
 
-    assert rows == [(5, "fire", 7, "k1", 3), (6, None, 7, "k2", None)]
+    assert rows == [(5, "fire", 7, "k1", 3, 4), (6, None, 7, "k2", None, None)]
 
 
 def test_what_spark_says_of_a_question_is_said_where_it_stands(spark: SparkSession) -> None:
