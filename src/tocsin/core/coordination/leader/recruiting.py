@@ -15,6 +15,16 @@ that takes over goes on with it.
 When as many others of the cluster are free as are wanted, for ``after_us``, the broker is **released**: it is told to
 start again as an edge broker. One that has a place is not released.
 
+Transitions of a broker that may stand by:
+
+    serving      the cluster lacks standbys for after_us, and nothing speaks against it → emptied
+    emptied      it has no clients, and no plan names it → told
+    emptied      it is needed no longer, lost, or not empty in time; something speaks against it → serving
+    told         a client comes, or a plan names it → emptied
+    told         it joins as a standby → standing by
+    standing by  enough others are free for after_us, or an operator has it drained → released
+    released     it joins as an edge broker → serving
+
 Invariants:
 
 - one broker of a cluster is emptied at a time, and at least OTHERS edge brokers that nobody empties stay beside it;
