@@ -13,7 +13,6 @@ from tocsin.sim.scenarios.survival.looking import Brokers, Running
 from tocsin.sim.world import World
 from tocsin.wire.replication import Role, Stream
 
-
 BEHIND: Final = "a backup does not answer in time; the broker goes on without it"
 
 

@@ -55,7 +55,7 @@ class _Watch(Invariant):
 
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
-        self._changed_us = -RECENT_US  # when a broker went, or a standby was promoted
+        self._changed_us: dict[str, int] = {}  # broker that went, or was promoted → when
         self._world: World
 
     def attach(self, world: World) -> None:
@@ -66,13 +66,16 @@ class _Watch(Invariant):
         if entry.subject != NAMES.commands_subject:
             return
         for command in decode_batch(entry.payload).commands:
-            left = isinstance(command, Said) and any(isinstance(each, Left) for each in command.commands)
-            if left or isinstance(command, Lost | Promoted):
-                self._changed_us = self._world.now_us
+            match command:
+                case Said(broker=name, commands=commands) if any(isinstance(each, Left) for each in commands):
+                    self._changed_us[name] = self._world.now_us
+                case Lost(broker=name) | Promoted(standby=name):
+                    self._changed_us[name] = self._world.now_us
 
-    @property
-    def _is_settled(self) -> bool:
-        return self._world.now_us - self._changed_us >= RECENT_US
+    def _is_settled(self, but: str) -> bool:
+        """Whether nothing happened lately to any broker but this one."""
+        now_us = self._world.now_us
+        return all(now_us - at_us >= RECENT_US for name, at_us in self._changed_us.items() if name != but)
 
     def _state(self) -> State | None:
         found = [each for name in COORDINATORS if (each := coordinator_at(self._world, name)) is not None]
@@ -115,7 +118,7 @@ class OthersServe(_Watch):
         world.observers.on_say(STANDS_BY, self._look)
 
     def _look(self, node: Address, say: Say) -> None:
-        if (said := self._said(node)) is None or not self._is_settled:
+        if (said := self._said(node)) is None or not self._is_settled(node):
             return
         running, state = said
         own = running.broker.info
@@ -168,7 +171,7 @@ class ServesAgainInTime(_Watch):
         world.observers.on_say(SERVES_AGAIN, self._look)
 
     def _look(self, node: Address, say: Say) -> None:
-        if (said := self._said(node)) is None or not self._is_settled:
+        if (said := self._said(node)) is None or not self._is_settled(node):
             return
         running, state = said
         own, promised = running.broker.info, state.survival.promotions
