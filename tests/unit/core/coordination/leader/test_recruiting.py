@@ -236,7 +236,7 @@ def test_who_may_not_be_recruited_is_told_why(obstacle: str) -> None:
     assert (lack.cluster, lack.free, lack.wanted) == ("n", 0, 1) and words in lack.obstacles["c"]
 
 
-def test_a_place_in_another_cluster_counts_for_the_one_that_lent_the_standby() -> None:
+def test_a_place_elsewhere_counts_for_the_cluster_that_lent_the_standby() -> None:
     scene = Scene(in_place("far", cluster="s", lent_by="n"), A, B, C, may("t", "s"), edge("u", "s"))
     assert scene.recruit() == "c"
 
@@ -295,7 +295,7 @@ def test_a_new_leader_goes_on_with_what_the_old_one_began() -> None:
     assert not scene.recruiting.adopt(C, 0), "it knows that already"
 
 
-def test_the_last_beat_of_one_that_was_given_up_recruits_it_not_again() -> None:
+def test_a_late_beat_of_a_broker_given_up_recruits_nobody() -> None:
     scene = Scene()
     scene.recruit()
     give_back(scene)
