@@ -481,7 +481,7 @@ def test_a_broker_with_clients_serves_on() -> None:
 )
 def test_a_broker_on_which_others_count_serves_on(item: notices.Item) -> None:
     broker = Broker(MAY).led()
-    broker.notice(item)  # type: ignore[arg-type]
+    broker.notice(item)
     assert roles(broker, Role.STANDBY) == []
 
 
