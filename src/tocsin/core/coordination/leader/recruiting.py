@@ -54,6 +54,7 @@ DRAIN_US: Final = 600_000_000  # to empty a broker: thousands of clients at the 
 REST_US: Final = 600_000_000  # before a broker that could not be emptied is tried again
 ECHO_US: Final = 5_000_000  # in which the last beat that says "recruited" has come: it recruits nobody again
 RESTART_US: Final = 30_000_000  # to start again in the other role
+OBSTACLES_MAX: Final = 20  # brokers of which it is told why they cannot be recruited
 ASK_US: Final = 20_000_000  # between two questions to those who may be recruited
 
 
@@ -82,7 +83,9 @@ class Lack(msgspec.Struct, frozen=True):
     place: str  # the broker whose place a standby of the cluster has
     free: int
     wanted: int
-    obstacles: dict[str, str]  # edge broker of the cluster → the first reason why it cannot be recruited
+    obstacles: dict[
+        str, str
+    ]  # edge broker of the cluster, OBSTACLES_MAX at most → the first reason why it cannot be recruited
 
 
 class Recruit(msgspec.Struct, frozen=True):
@@ -231,7 +234,8 @@ class Recruiting:
         serving = [each for each in network.members if _serves(each, pool.cluster)]
         found = {each.id: self._obstacle(each, network) for each in serving}
         able_ones = [each for each in serving if found[each.id] is None]
-        obstacles = {name: why for name, why in found.items() if why is not None}
+        first = sorted(serving, key=lambda each: (not each.may_stand_by, each.id))[:OBSTACLES_MAX]
+        obstacles = {each.id: why for each in first if (why := found[each.id]) is not None}
         place = pool.places[-1]
         if now_us - wait.since_us >= self._rules.after_us:
             if able_ones:
@@ -295,7 +299,8 @@ class Recruiting:
         if said:
             return []
         text = "nobody can be recruited as a standby"
-        return [Say(level="warning", text=text, facts={"place": lack.place, **lack.obstacles})]
+        why = [f"{broker}: {obstacle}" for broker, obstacle in lack.obstacles.items()]
+        return [Say(level="warning", text=text, facts={"place": lack.place, "why": why})]
 
     # ── going on ────────────────────────────────────────────────────────────────────────────────────────────
 

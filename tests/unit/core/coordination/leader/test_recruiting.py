@@ -14,6 +14,7 @@ from tocsin.core.coordination.leader.balancing import KEY, ORDER, Order
 from tocsin.core.coordination.leader.promotions import LEFT_US, StandbyTold, WantScores
 from tocsin.core.coordination.leader.recruiting import (
     DRAIN_US,
+    OBSTACLES_MAX,
     RESTART_US,
     Network,
     Recruiting,
@@ -230,7 +231,8 @@ def test_who_may_not_be_recruited_is_told_why(obstacle: str) -> None:
     step(scene)
     scene.look()
     (said,) = scene.said(RULES.after_us)
-    assert said.text == "nobody can be recruited as a standby" and words in str(said.facts["c"])
+    told = {each.partition(": ")[0]: each for each in said.facts["why"]}  # type: ignore[attr-defined]
+    assert said.text == "nobody can be recruited as a standby" and words in told["c"]
     assert scene.said(RULES.after_us) == [], "once for each place"
     (lack,) = scene.recruiting.lacks()
     assert (lack.cluster, lack.free, lack.wanted) == ("n", 0, 1) and words in lack.obstacles["c"]
@@ -281,7 +283,17 @@ def test_one_that_could_not_be_emptied_rests() -> None:
     scene.look(DRAIN_US)
     scene.look()
     (said,) = scene.said(RULES.after_us)
-    assert "was not empty" in str(said.facts["c"])
+    assert "c: it was given up: it was not empty" in str(said.facts["why"])
+
+
+def test_a_large_cluster_says_why_not_of_those_who_may_first() -> None:
+    scene = Scene(LOST, *(edge(f"e-{number}") for number in range(OBSTACLES_MAX)), D)
+    drain_all = {each.id for each in scene.members}
+    scene.drained |= drain_all
+    scene.look()
+    scene.look(RULES.after_us)
+    (lack,) = scene.recruiting.lacks()
+    assert len(lack.obstacles) == OBSTACLES_MAX and next(iter(lack.obstacles)) == "d"
 
 
 # ── a new leader ─────────────────────────────────────────────────────────────────────────────────────────────
