@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 import structlog
@@ -44,6 +44,7 @@ from tocsin.core.coordination.participant.signals import (
     Orphaned,
     PlacesChanged,
     Promoted,
+    RoleChanged,
     RoutesChanged,
     SendHome,
     StandDown,
@@ -63,6 +64,8 @@ from tocsin.wire.summaries import subject
 REPORT_S: Final = 1.0
 GRACE_S: Final = 0.5  # for clients to be told, and the coordinator, before the process ends
 DRAIN_S: Final = 5.0  # for the sessions of those clients to be stored
+STANDS_BY: Final = "this broker is recruited, and stands by from now on"
+SERVES_AGAIN: Final = "this broker is released, and serves again"
 
 
 class Host(Protocol):
@@ -85,6 +88,13 @@ class Host(Protocol):
         ...
 
 
+class Change(NamedTuple):
+    """The next broker of a process: itself as it is then, and the lost broker whose place it takes, if any."""
+
+    own: BrokerInfo
+    place: BrokerInfo | None = None
+
+
 Listen = Callable[[], Mapping[str, socket.socket]]  # the sockets that listen, by the names of their settings
 
 
@@ -99,8 +109,8 @@ async def run_broker(
     began: Callable[[Broker], None] = lambda broker: None,
 ) -> None:
     """Run one broker until its host asks it to stop. A standby takes the names of other brokers in between, as it is
-    told: each time it starts again, under another name. ``began`` is told of each. Without ``results`` the pipeline is
-    asked for them.
+    told: each time it starts again, under another name. An edge broker that is recruited starts again as a standby.
+    ``began`` is told of each. Without ``results`` the pipeline is asked for them.
     """
     commands = await store.log(StoreNames(host.settings.network).commands)
     place: BrokerInfo | None = None
@@ -112,7 +122,7 @@ async def run_broker(
         change = await broker.run(listen())
         if change is None:
             return
-        (place,) = change
+        own, place = change
 
 
 class Broker:
@@ -133,14 +143,20 @@ class Broker:
         """``place``: the lost broker that this standby replaces, under its name."""
         settings = host.settings
         self._host = host
+        self._itself = own
         self._spare = own.id if place is not None else ""
         if place is not None:
             # Its certificate stays its own: peers learn from the coordinator's log which broker has the name.
             own = msgspec.structs.replace(
-                own, id=place.id, cluster=place.cluster, role=place.role, certified=own.id
+                own,
+                id=place.id,
+                cluster=place.cluster,
+                role=place.role,
+                certified=own.id,
+                lent_by=own.cluster,
             )
         self._own = own
-        self._change: asyncio.Future[tuple[BrokerInfo | None]] = asyncio.get_running_loop().create_future()
+        self._change: asyncio.Future[Change] = asyncio.get_running_loop().create_future()
         self._store = store
         self._table = stored.network
         places = StoreNames(settings.network)
@@ -174,6 +190,11 @@ class Broker:
         )
         self._log = structlog.get_logger()
         self._sent_away = 0  # clients that were told of another broker
+
+    @property
+    def info(self) -> BrokerInfo:
+        """The broker as the others know it, for looking."""
+        return self._own
 
     @property
     def member(self) -> Participant:
@@ -236,8 +257,8 @@ class Broker:
                 forgotten = await forget_link_secret(self._table)
             await asyncio.sleep(REPORT_S)
 
-    async def run(self, listening: Mapping[str, socket.socket]) -> tuple[BrokerInfo | None] | None:
-        """Until the process is asked to stop (None), or is to take another's place, or its own again."""
+    async def run(self, listening: Mapping[str, socket.socket]) -> Change | None:
+        """Until the process is asked to stop (None), or is to take another's place or role, or its own again."""
         settings = self._host.settings
         scoring = settings.scoring
         weighing = Weighing(
@@ -357,11 +378,16 @@ class Broker:
                 self.parts.message_log.when_all_dispatched(lambda: self._driver.post(all_dispatched))
             case Promoted(place=place) if self._own.role == Role.STANDBY and not self._change.done():
                 self._log.warning("a standby takes the place of a broker that is gone", broker=place.id)
-                self._change.set_result((place,))
+                self._change.set_result(Change(self._itself, place))
             case Deposed() if not self._change.done():
                 self._log.warning("the original broker is back; standing down", broker=self._own.id)
-                self._change.set_result((None,))
-            case Promoted() | Deposed():
+                self._change.set_result(Change(self._itself))
+            case RoleChanged(role=Role.STANDBY) if self.parts.listener.clients:
+                self._weigh()  # one has come since it was counted
+            case RoleChanged(role=role) if not self._change.done():
+                self._log.warning(STANDS_BY if role == Role.STANDBY else SERVES_AGAIN, broker=self._own.id)
+                self._change.set_result(Change(msgspec.structs.replace(self._itself, role=role)))
+            case Promoted() | Deposed() | RoleChanged():
                 pass  # it is under way already
             case BackupsKnown(local=local, remote=remote, locally=locally, remotely=remotely):
                 self.parts.replication.set_backups(local, remote)

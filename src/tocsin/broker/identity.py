@@ -28,6 +28,7 @@ def info_of(configured: Broker) -> BrokerInfo:
         entrances=tuple(
             Entrance(Scheme(scheme), address) for scheme, address in configured.entrances().items()
         ),
+        may_stand_by=configured.may_stand_by,
     )
 
 

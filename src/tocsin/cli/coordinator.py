@@ -66,7 +66,7 @@ def status(
     state: StateOption = None,
 ) -> None:
     """Show each coordinator: its role, epoch, how far it is in the command log, and what it knows; links that are
-    cut, brokers that are not heard, and standbys.
+    cut, brokers that are not heard, standbys, and brokers that are recruited or cannot be.
 
         tocsin coordinator status
 
@@ -86,8 +86,10 @@ def status(
             out.print(links(found))
         if any(each.gone for each in found):
             out.print(lost(found))
-        if any(each.standbys or each.promoted for each in found):
+        if any(each.standbys or each.promoted or each.recruits for each in found):
             out.print(standbys(found))
+        if any(each.lacking for each in found):
+            out.print(lacking(found))
     raise typer.Exit(0 if any(each.role == "leader" for each in found) else NOBODY)
 
 
@@ -150,6 +152,23 @@ def standbys(found: list[Status]) -> Table:
     shown = Table("standby", "has the place of", title=title)
     for standby, broker in sorted(newest.promoted.items()):
         shown.add_row(standby, broker)
+    recruits = {each.broker: each for each in newest.recruits}
+    recruits |= {each.broker: each for status in found for each in status.recruits if not each.stands_by}
     for standby in newest.standbys:
-        shown.add_row(standby, "nobody, it is free")
+        recruited = " (recruited)" if standby in recruits else ""
+        shown.add_row(standby, f"nobody, it is free{recruited}")
+    for name, each in sorted(recruits.items()):
+        if not each.stands_by:
+            shown.add_row(name, f"nobody yet: it is recruited, and {each.clients} clients have to leave it")
+    return shown
+
+
+def lacking(found: list[Status]) -> Table:
+    """One line for each broker that cannot be recruited though its cluster lacks standbys, as the leader knows."""
+    title = "nobody can be recruited as a standby"
+    shown = Table("cluster", "free standbys", "broker", "why not", title=title)
+    for status in found:
+        for lack in status.lacking:
+            for broker, why in sorted(lack.obstacles.items()):
+                shown.add_row(lack.cluster, f"{lack.free} of {lack.wanted}", broker, why)
     return shown

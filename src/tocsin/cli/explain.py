@@ -139,7 +139,8 @@ def standby(
     sets: SetOption = None,
     state: StateOption = None,
 ) -> None:
-    """Show which standby would take a broker's place, the score of each, and which one was promoted last.
+    """Show which standby would take a broker's place, the score of each, and which one was promoted last. Where
+    standbys are in use: which broker is recruited as one, or why it cannot be.
 
         tocsin explain standby
 
@@ -167,8 +168,9 @@ async def _read_standbys(settings: Settings) -> tuple[list[standbys.Row], bool]:
     store = await JetStreamStore.open(settings.nats, "operator", name="tocsin explain standby")
     try:
         table = await store.table(StoreNames(settings.network).table)
-        leads = any(each.role == "leader" for each in await read_all(table))
-        return await standbys.look_up(table), leads
+        coordinators = await read_all(table)
+        leads = any(each.role == "leader" for each in coordinators)
+        return await standbys.look_up(table, coordinators), leads
     finally:
         await store.close()
 

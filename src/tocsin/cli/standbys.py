@@ -1,11 +1,11 @@
 """The output of ``tocsin explain standby``: which standby would take a broker's place, which one took it last, and
-why."""
+why; and which brokers are recruited as standbys, or cannot be."""
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 from rich.console import Console
@@ -14,10 +14,23 @@ from rich.text import Text
 from tocsin.cli.layout import lay_out, printable
 from tocsin.config import Settings
 from tocsin.coordinator.standbys import EXPLANATION, LAST, NEXT, Replacement, Shown
+from tocsin.coordinator.status import Status
 from tocsin.errors import OperatorError
 from tocsin.ports import Table
 
 NAMED_MAX: Final = 20  # brokers that a refusal names
+
+
+class Recruiting(msgspec.Struct, frozen=True):
+    """What the leader does with an edge broker that may have to stand by."""
+
+    state: Literal["emptied", "stands by", "cannot be recruited"]
+    why: str
+
+    @property
+    def words(self) -> str:
+        text = {"emptied": "is recruited, and is being emptied", "stands by": "is recruited, and stands by"}
+        return f"{text.get(self.state, self.state)}: {self.why}"
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -26,16 +39,39 @@ class Row(msgspec.Struct, frozen=True):
     broker: str
     next: Replacement | None  # who would take its place
     last: Replacement | None  # the standby that took it last
+    recruiting: Recruiting | None = None  # None: its cluster needs no standby
 
 
-async def look_up(table: Table) -> list[Row]:
+async def look_up(table: Table, coordinators: Iterable[Status] = ()) -> list[Row]:
     """All that is known, by broker."""
     found: dict[str, dict[str, Replacement]] = {}
     for prefix in (NEXT, LAST):
         for key in await table.keys(prefix):
             if (cell := await table.get(key)) is not None:
                 found.setdefault(key.removeprefix(prefix), {})[prefix] = EXPLANATION.read(cell.value)
-    return [Row(name, each.get(NEXT), each.get(LAST)) for name, each in sorted(found.items())]
+    recruiting = _recruiting(coordinators)
+    return [
+        Row(name, found.get(name, {}).get(NEXT), found.get(name, {}).get(LAST), recruiting.get(name))
+        for name in sorted({*found, *recruiting})
+    ]
+
+
+def _recruiting(coordinators: Iterable[Status]) -> dict[str, Recruiting]:
+    """By broker, as the leader says it."""
+    found: dict[str, Recruiting] = {}
+    for leader in (each for each in coordinators if each.role == "leader"):
+        for lack in leader.lacking:
+            free = f"{lack.free} of {lack.wanted} standbys of {lack.cluster} are free"
+            for broker, why in lack.obstacles.items():
+                found[broker] = Recruiting("cannot be recruited", f"{why} ({free})")
+        for each in leader.recruits:
+            if each.stands_by:
+                found[each.broker] = Recruiting("stands by", f"standbys of {each.cluster} are in use")
+            else:
+                left = f"{each.clients} clients have to leave it"
+                place = f"; a standby has the place of {each.place}" if each.place else ""
+                found[each.broker] = Recruiting("emptied", left + place)
+    return found
 
 
 def why_not(settings: Settings, broker: str | None, leads: bool) -> str:
@@ -60,7 +96,13 @@ def why_not(settings: Settings, broker: str | None, leads: bool) -> str:
 
 def as_json(row: Row, now_s: float) -> dict[str, Any]:
     """The same facts as the tables."""
-    return {"broker": row.broker, "next": _object(row.next, now_s), "last": _object(row.last, now_s)}
+    recruiting = None if row.recruiting is None else msgspec.structs.asdict(row.recruiting)
+    return {
+        "broker": row.broker,
+        "next": _object(row.next, now_s),
+        "last": _object(row.last, now_s),
+        "recruiting": recruiting,
+    }
 
 
 def _object(explanation: Replacement | None, now_s: float) -> dict[str, Any] | None:
@@ -105,6 +147,8 @@ def show(out: Console, row: Row, now_s: float) -> None:
     for explanation, what in ((row.next, "would be replaced by"), (row.last, "was replaced by")):
         if explanation is not None:
             _show_one(out, explanation, what, now_s)
+    if row.recruiting is not None:
+        out.print(printable(f"{row.broker} {row.recruiting.words}"))
 
 
 def _show_one(out: Console, explanation: Replacement, what: str, now_s: float) -> None:

@@ -40,6 +40,13 @@ class Broker(Section, frozen=True, kw_only=True):
             "take the place of a broker that is lost."
         ),
     ] = "edge"
+    may_stand_by: Annotated[
+        bool,
+        Meta(
+            description="Whether the leader may recruit this edge broker: it is emptied and stands by while standbys "
+            "of its cluster are in use (`recovery.standbys_wanted`)."
+        ),
+    ] = False
     host: Annotated[str, Meta(description="Address on which it listens for MQTT.")] = "127.0.0.1"
     port: Annotated[
         int, Meta(ge=-1, le=65_535, description="Port for MQTT. -1: none; 0: choose a free one.")

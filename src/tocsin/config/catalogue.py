@@ -48,6 +48,8 @@ class Setting(msgspec.Struct, frozen=True):
     @property
     def fallback(self) -> str:
         """The value that it has if it is left out, as text."""
+        if isinstance(self.default, bool):
+            return str(self.default).lower()  # as files have it
         return BY_CONFIGURATION if self.default is None else repr(self.default)
 
     @property
@@ -64,6 +66,8 @@ def _words(kind: inspect.Type) -> str:
             return f"a number from {low:g} to {high:g}"
         case inspect.UnionType(types=(inspect.FloatType() as number, inspect.NoneType())):
             return _words(number)
+        case inspect.BoolType():
+            return "true or false"
         case inspect.LiteralType(values=values):
             return " or ".join(str(value) for value in values)
         case inspect.StrType(pattern=pattern) if pattern == HEAP:

@@ -195,8 +195,9 @@ def _leaf(setting: Setting, given: _Given, key: str, value: Any) -> Any:
     """One value of the right type and in bounds. A file has types; text from elsewhere may be a number."""
     problem = f"must be {setting.accepts}"
     try:
-        if isinstance(value, bool) or (isinstance(value, float) and value != value):
-            raise msgspec.ValidationError  # no setting is a truth value or not a number
+        truth = isinstance(value, bool) and not isinstance(setting.default, bool)
+        if truth or (isinstance(value, float) and value != value):
+            raise msgspec.ValidationError  # a truth value is no number, and some are not a number
         return msgspec.convert(value, setting.type, strict=_from_a_file(given))
     except msgspec.ValidationError:
         required = setting.default is msgspec.NODEFAULT

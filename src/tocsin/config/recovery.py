@@ -90,6 +90,24 @@ class Recovery(Section, frozen=True, kw_only=True):
             "brokers that take longer to restart than to be missed.",
         ),
     ] = 0
+    standbys_wanted: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1_000,
+            description="Free standbys that a cluster should have after one of its standbys was promoted. While it "
+            "has fewer, an edge broker with `may_stand_by` is emptied and stands by. 0: nobody is recruited.",
+        ),
+    ] = 0
+    recruit_after_s: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=86_400,
+            description="How long a cluster lacks standbys before an edge broker is recruited, and how long it has "
+            "enough before that broker serves again. A broker that is back sooner moves nobody.",
+        ),
+    ] = 60
     will_grace_s: Annotated[
         int,
         Meta(

@@ -89,4 +89,4 @@ def _default(setting: Setting) -> str:
         return "by `scoring.configuration`"
     if setting.default in ("", (), {}):
         return "empty"
-    return f"`{setting.default}`"
+    return f"`{setting.fallback if isinstance(setting.default, bool) else setting.default}`"

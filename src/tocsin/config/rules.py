@@ -135,6 +135,14 @@ def _check_brokers(settings: Settings, origins: Mapping[str, str]) -> None:
                 "clients would have no way into this broker",
                 "Set its tls_port or wss_port, or open the plain port",
             )
+        if broker.may_stand_by and broker.role != "edge":
+            raise SettingError(
+                f"{where}.may_stand_by",
+                True,
+                source,
+                f"this is a {broker.role} broker, and only edge brokers are recruited",
+                'Leave it out, or set role = "edge"',
+            )
         if broker.advertise:
             _check_host(f"{where}.advertise", broker.advertise, source)
         _check_public(f"{where}.public", broker.public, source)

@@ -19,6 +19,7 @@ from tocsin.core.coordination.leader.backup_planning import WantPlan
 from tocsin.core.coordination.leader.balancing import BalanceRules
 from tocsin.core.coordination.leader.broker_watch import AskPresence
 from tocsin.core.coordination.leader.promotions import Chosen, WantScores
+from tocsin.core.coordination.leader.recruiting import RecruitRules
 from tocsin.core.coordination.names import Options, StoreNames
 from tocsin.core.machine import Effect
 from tocsin.model.network import coordinator_address
@@ -140,6 +141,9 @@ def options(settings: Settings) -> Options:
         phi=settings.membership.threshold,
         lease_us=chosen.lease_s * 1_000_000,
         promote_after_us=settings.recovery.promote_after_ms * 1_000,
+        recruit=RecruitRules(
+            settings.recovery.standbys_wanted, settings.recovery.recruit_after_s * 1_000_000
+        ),
         balance=BalanceRules(
             settings.balance.mode == "on",
             settings.balance.rate,

@@ -110,7 +110,7 @@ class StandbyDesk:
         standby = question.standby.id
         async with slots:
             try:
-                asked = encode(Ask(peers=question.peers))
+                asked = encode(Ask(peers=question.peers, standby=True))
                 answer = await self._bus.request(subject(self._network, standby), asked, deadline_s=ANSWER_S)
                 summary = decode_summary(answer)
             except TocsinError as error:

@@ -55,6 +55,26 @@ class Draining(msgspec.Struct, frozen=True):
     here: bool = True  # the leader hears it
 
 
+class Recruited(msgspec.Struct, frozen=True):
+    """An edge broker that is recruited as a standby."""
+
+    broker: str
+    cluster: str
+    stands_by: bool  # it does so already; otherwise it is being emptied
+    clients: int = 0  # that are still connected to it, as the leader knows
+    place: str = ""  # the broker whose place a standby has, as the leader knows
+
+
+class Lacking(msgspec.Struct, frozen=True):
+    """A cluster that lacks standbys, and of which nobody can be recruited."""
+
+    cluster: str
+    place: str  # the broker whose place a standby of the cluster has
+    free: int
+    wanted: int
+    obstacles: dict[str, str]  # edge broker of the cluster → why it cannot be recruited
+
+
 class Status(msgspec.Struct, frozen=True):
     """One coordinator."""
 
@@ -76,6 +96,10 @@ class Status(msgspec.Struct, frozen=True):
     standbys: tuple[str, ...] = ()  # that are free
     draining: tuple[Draining, ...] = ()  # brokers that are being emptied, as the leader knows
     promoted: dict[str, str] = {}  # standby → the broker whose place it has, or is about to have
+    recruits: tuple[
+        Recruited, ...
+    ] = ()  # edge brokers that stand by; of a leader also those that are emptied for it
+    lacking: tuple[Lacking, ...] = ()  # of a leader: the clusters for which nobody can be recruited
     loads: dict[str, int] = {}  # of a leader: how full brokers are, in thousandths; those that are empty not
 
 
@@ -105,6 +129,8 @@ def describe(machine: Coordinator, host: str, pid: int) -> Status:
         standbys=free_standbys(state),
         draining=_draining(machine),
         promoted=_promoted(state),
+        recruits=_recruits(machine),
+        lacking=_lacking(machine),
         loads={} if machine.leader is None else machine.leader.attention.loads(),
     )
 
@@ -114,6 +140,25 @@ def _draining(machine: Coordinator) -> tuple[Draining, ...]:
         return ()
     found = machine.leader.attention.balance.emptying(machine.replica.members)
     return tuple(Draining(each.broker, each.clients, each.here) for each in found)
+
+
+def _recruits(machine: Coordinator) -> tuple[Recruited, ...]:
+    members = machine.replica.members
+    infos = sorted((each.info for each in members.values()), key=lambda each: each.id)
+    standing = [Recruited(each.id, each.cluster, stands_by=True) for each in infos if each.recruited]
+    if machine.leader is None:
+        return tuple(standing)
+    emptied = [
+        Recruited(each.broker, members[each.broker].info.cluster, False, each.clients, each.place)
+        for each in machine.leader.recruits.recruits()
+        if each.broker in members and not members[each.broker].info.recruited
+    ]
+    return (*standing, *emptied)
+
+
+def _lacking(machine: Coordinator) -> tuple[Lacking, ...]:
+    lacks = () if machine.leader is None else machine.leader.recruits.lacks()
+    return tuple(Lacking(each.cluster, each.place, each.free, each.wanted, each.obstacles) for each in lacks)
 
 
 def free_standbys(state: State) -> tuple[str, ...]:

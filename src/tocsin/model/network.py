@@ -40,7 +40,14 @@ class BrokerInfo(msgspec.Struct, frozen=True):
     host: str  # where links reach it
     port: int
     entrances: tuple[Entrance, ...] = ()  # where clients do, at most one of a scheme
-    certified: str = ""  # the name in its certificate, if that is not its id: a standby in another's place
+    certified: str = ""  # the name in its certificate, if that is not its id: a standby in another's place …
+    lent_by: str = ""  # … and the cluster that the standby is from; empty: an earlier release does not say it
+    may_stand_by: bool = False  # an edge broker that may be recruited; a standby that says so was recruited
+
+    @property
+    def recruited(self) -> bool:
+        """Whether it is an edge broker by its settings, and stands by now."""
+        return self.may_stand_by and self.role == Role.STANDBY
 
     @property
     def certificate_name(self) -> str:

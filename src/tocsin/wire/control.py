@@ -13,7 +13,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from tocsin.model.network import Address, BrokerInfo, Message
+from tocsin.model.network import Address, BrokerInfo, Message, Role
 from tocsin.model.versions import Levels, Packed
 from tocsin.wire.commands import BrokerCommand
 
@@ -44,6 +44,7 @@ class Beat(ControlMessage, frozen=True, gc=False, tag="B"):
     interval_ms: Number = 0  # after which the next one comes
     refuges: Number = 0  # the checksum of the refuges that it knows
     clients: Number = 0  # that are connected to it
+    recruited: bool = False  # it is being emptied to stand by: a new leader goes on with that
 
 
 class Submit(ControlMessage, frozen=True, gc=False):
@@ -99,6 +100,7 @@ class Moves(msgspec.Struct, frozen=True, array_like=True, gc=False):
     # Where they go, best first; none: there is no room anywhere.
     to: Annotated[tuple[BrokerInfo, ...], Meta(max_length=REFUGES_MAX)] = ()
     others: bool = False  # also clients that are not known to follow a redirect
+    recruits: bool = False  # the broker is being emptied to stand by
 
 
 class Pulse(ControlMessage, frozen=True, gc=False, tag="P"):
@@ -115,6 +117,7 @@ class Pulse(ControlMessage, frozen=True, gc=False, tag="P"):
     heard: Number = 0  # the number of the beat that this answers; 0: it answers none, and asks for one
     level: Number = 0  # that the network works at
     moves: Moves | None = None  # None: nobody is to be moved
+    role: Role | None = None  # start again with this role; None: as you are
 
 
 class Unknown(ControlMessage, frozen=True, gc=False):

@@ -1,7 +1,7 @@
 """A broker's summary of what it holds, for the planner of backups: asked for over the bus, page by page.
 
 A standby holds nothing. It is asked for the score of its machine, and to measure the way to some brokers: those that
-had to do with a broker whose place it may take.
+had to do with a broker whose place it may take. So is an edge broker that may be recruited.
 
 Subscriptions are named by hashes: a plan only compares them. Two that share one by chance count as one, which makes a
 plan worse by one subscription.
@@ -30,6 +30,7 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, gc=False):
     page: int = 0
     summary: int = 0
     peers: tuple[BrokerInfo, ...] = ()  # to measure the way to, unless that is known already
+    standby: bool = False  # answer with the score of a standby, and without what you hold
 
 
 class Summary(msgspec.Struct, frozen=True, array_like=True):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from tocsin.cli.coordinator import links, lost, standbys, table
+from tocsin.cli.coordinator import lacking, links, lost, standbys, table
 from tocsin.cli.main import main
-from tocsin.coordinator.status import Cut, Gone, Status
+from tocsin.coordinator.status import Cut, Gone, Lacking, Recruited, Status
 
 
 @pytest.mark.parametrize("name", ["", "a.b", "Upper", "-x", "x" * 64])
@@ -79,3 +79,31 @@ def test_standbys_are_shown_with_the_places_that_they_have() -> None:
         console.print(standbys([found]))
         said = console.export_text()
         assert "spare-a" in said and "north-1" in said and words in said
+
+
+RECRUITED = Status(
+    "coordinator-1",
+    "leader",
+    *(3, 9, 6, 0, 5, 9, "host-a", 17),
+    standbys=("north-4",),
+    promoted={"spare": "north-1"},
+    recruits=(
+        Recruited("north-4", "north", stands_by=True),
+        Recruited("north-3", "north", stands_by=False, clients=12, place="north-1"),
+    ),
+    lacking=(Lacking("south", "south-1", 0, 1, {"south-2": "its settings do not say may_stand_by"}),),
+)
+
+
+def test_recruits_are_shown_among_the_standbys() -> None:
+    console = Console(width=160, record=True)
+    console.print(standbys([RECRUITED]))
+    said = console.export_text()
+    assert "it is free (recruited)" in said and "12 clients have to leave it" in said
+
+
+def test_it_is_shown_why_nobody_can_be_recruited() -> None:
+    console = Console(width=160, record=True)
+    console.print(lacking([RECRUITED]))
+    said = console.export_text()
+    assert "south-2" in said and "0 of 1" in said and "may_stand_by" in said

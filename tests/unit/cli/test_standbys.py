@@ -11,6 +11,7 @@ from rich.console import Console
 from tocsin.cli.standbys import Row, as_json, look_up, show, why_not
 from tocsin.config import Broker, Settings, load
 from tocsin.coordinator.standbys import EXPLANATION, LAST, NEXT, Replacement, Shown
+from tocsin.coordinator.status import Lacking, Recruited, Status
 from tocsin.errors import OperatorError
 from tocsin.ports import TableSpec
 from tocsin.store.memory import MemoryServer, MemoryStore
@@ -94,3 +95,27 @@ def test_it_is_said_why_nothing_is_known() -> None:
     assert "has no standbys" in why_not(load().settings, None, leads=True)
     with pytest.raises(OperatorError, match="no broker 'x'"):
         why_not(settings, "x", leads=True)
+
+
+async def test_recruits_and_those_who_cannot_be_are_told_as_the_leader_says() -> None:
+    leader = Status(
+        "coordinator-1",
+        "leader",
+        *(3, 9, 6, 0, 5, 9, "host-a", 17),
+        recruits=(
+            Recruited("north-3", "north", stands_by=False, clients=12, place="north-1"),
+            Recruited("north-4", "north", stands_by=True),
+        ),
+        lacking=(Lacking("south", "south-1", 0, 1, {"south-2": "an operator has it drained"}),),
+    )
+    store = MemoryStore(MemoryServer())
+    table = await store.table(TableSpec("coordination"))
+    await table.put(f"{NEXT}north-3", EXPLANATION.write(MADE))
+    rows = {each.broker: each for each in await look_up(table, [leader])}
+    await store.close()
+    assert list(rows) == ["north-3", "north-4", "south-2"]
+    assert rows["north-3"].next == MADE and "12 clients have to leave it" in printed(rows["north-3"])
+    assert "north-4 is recruited, and stands by" in printed(rows["north-4"])
+    assert "south-2 cannot be recruited: an operator has it drained (0 of 1" in printed(rows["south-2"])
+    said = [as_json(each, 0.0)["recruiting"]["state"] for each in rows.values()]
+    assert said == ["emptied", "stands by", "cannot be recruited"]

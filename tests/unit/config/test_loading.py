@@ -270,6 +270,20 @@ def test_brokers_that_are_no_json_are_refused(refused: Refusal) -> None:
             "brokers[0].public",
             "there is another for ws",
         ),
+        (
+            [
+                {"id": "a", "cluster": "c"},
+                {"id": "s", "cluster": "c", "role": "standby", "may_stand_by": True},
+            ],
+            "brokers[1].may_stand_by",
+            "only edge brokers are recruited",
+        ),
+        (
+            [{"id": "a", "cluster": "c", "may_stand_by": "maybe"}],
+            "brokers[0].may_stand_by",
+            "must be true or false",
+        ),
+        ([{"id": "a", "cluster": "c", "port": True}], "brokers[0].port", "must be a whole number"),
         ([{"id": "a", "cluster": "c", "prot": 1}], "brokers[0].prot", "no such setting"),
         ([{"id": "a", "cluster": "c"}, {"id": "a", "cluster": "c"}], "brokers[1].id", "same id"),
         (
@@ -299,6 +313,12 @@ def test_brokers_that_cannot_work_are_refused(
     error = refused(flags={"brokers": brokers})
     assert error.key == key
     assert problem in error.problem
+
+
+def test_a_file_says_truth_values_as_such(refused: Refusal) -> None:
+    text = '[[brokers]]\nid="a"\ncluster="c"\nmay_stand_by=true'
+    assert load(file=File("f", text)).settings.brokers[0].may_stand_by
+    assert refused('[[brokers]]\nid="a"\ncluster="c"\nmay_stand_by=1').key == "brokers[0].may_stand_by"
 
 
 def test_a_misspelt_field_of_a_broker_is_named(refused: Refusal) -> None:

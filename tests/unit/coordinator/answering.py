@@ -14,18 +14,25 @@ Terms = dict[str, tuple[float, float]]
 class Machine:
     """How fit it is, and how far others are, as a test says."""
 
-    def __init__(self, score: float | None, problems: tuple[str, ...], terms: Terms) -> None:
+    def __init__(
+        self,
+        score: float | None,
+        problems: tuple[str, ...],
+        terms: Terms,
+        standby_terms: Terms | None = None,
+    ) -> None:
         self._score, self._problems, self._terms = score, problems, terms
+        self._standby_terms = terms if standby_terms is None else standby_terms
         self.wanted: list[str] = []
         self.probes: dict[str, tuple[int, int]] = {}
 
     async def run(self) -> None: ...
 
-    def score(self) -> tuple[float | None, tuple[str, ...]]:
+    def score(self, *, standby: bool = False) -> tuple[float | None, tuple[str, ...]]:
         return self._score, self._problems
 
-    def terms(self) -> Terms:
-        return self._terms
+    def terms(self, *, standby: bool = False) -> Terms:
+        return self._standby_terms if standby else self._terms
 
     def want(self, peers: tuple[BrokerInfo, ...]) -> None:
         self.wanted += [each.id for each in peers]

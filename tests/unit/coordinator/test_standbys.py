@@ -27,12 +27,12 @@ from tocsin.core.coordination.leader.promotions import (
 from tocsin.core.coordination.state.backups import Survival
 from tocsin.core.machine import Event
 from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
-from tocsin.ports import Table, TableSpec
+from tocsin.ports import BusMessage, Table, TableSpec
 from tocsin.runtime.host.measure import Machine as Host
 from tocsin.runtime.host.measure import Measured
 from tocsin.runtime.host.score import Resources
 from tocsin.store.memory import MemoryServer, MemoryStore
-from tocsin.wire.summaries import Summary, subject
+from tocsin.wire.summaries import Ask, Summary, decode_summary, encode, subject
 
 NORTH = BrokerInfo("north-1", "north", Role.EDGE, "127.0.0.1", 1)
 PEER = BrokerInfo("north-2", "north", Role.EDGE, "127.0.0.1", 2)
@@ -173,3 +173,14 @@ async def test_the_configuration_decides_who_of_two_machines_is_promoted(
     assert (best.name, best.configuration) == (chosen, configuration)
     mobile = {"bandwidth_weight": (1.0, 60.0), "battery_weight": (1.0, 50.0), "battery_need": (1.0, 8.0)}
     assert best.changed == ({} if configuration == "static" else mobile)
+
+
+async def test_a_serving_broker_answers_as_the_standby_that_it_would_be() -> None:
+    machine = Machine(0.5, (), {"power": (1.0, 1.0)}, standby_terms={"power": (0.2, 1.0)})
+    answering = summaries_of(lambda: [("a/b", 3)], machine=machine, weights=WEIGHTS)
+    async with room() as made, made.bus.serve(subject("net", "z"), answering.answer):
+        made.desk.want(WantScores(questions=(Question(Z, ()),)))
+        answer = (await made.told()).summary
+    assert answer is not None and (answer.terms, answer.held) == ({"power": (0.2, 1.0)}, {})
+    asked = await answering.answer(BusMessage("x", encode(Ask())))
+    assert decode_summary(asked).terms == {"power": (1.0, 1.0)} and len(decode_summary(asked).held) == 1

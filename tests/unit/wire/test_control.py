@@ -22,6 +22,7 @@ from tocsin.wire.control import (
     Expected,
     Links,
     Measure,
+    Moves,
     Pulse,
     Refresh,
     Seen,
@@ -108,3 +109,56 @@ def test_beats_and_pulses_are_a_few_dozen_bytes() -> None:
     pulse = Pulse(1_000, incarnation, 1_000_000, None, None, 10_000_000)
     assert len(encode_envelope("broker/north-1", "broker/north-1:start", beat)) <= 48
     assert len(encode_envelope("coordinator/1", "broker/north-1:start", pulse)) <= 32
+
+
+class OldInfo(msgspec.Struct, frozen=True):
+    """A broker as the previous release knows it."""
+
+    id: str
+    cluster: str
+    role: Role
+    host: str
+    port: int
+    certified: str = ""
+
+
+class OldBeat(Message, frozen=True, array_like=True, tag="B"):
+    broker: str
+    incarnation: int
+    seen: int
+
+
+class OldMoves(msgspec.Struct, frozen=True, array_like=True):
+    drain: bool
+    count: int
+    to: tuple[OldInfo, ...] = ()
+    others: bool = False
+
+
+class OldPulse(Message, frozen=True, array_like=True, tag="P"):
+    epoch: int
+    incarnation: int
+    noticed: int
+    refuges: tuple[OldInfo, ...] | None = None
+    homes: tuple[tuple[str, OldInfo], ...] | None = None
+    heard: int = 0
+    level: int = 0
+    moves: OldMoves | None = None
+
+
+def test_the_previous_release_passes_over_what_is_said_of_recruits() -> None:
+    info = BrokerInfo("a", "n", Role.STANDBY, "h", 1, lent_by="s", may_stand_by=True)
+    pulse = Pulse(1, 2, 3, (info,), moves=Moves(True, 1, (info,), recruits=True), role=Role.STANDBY)
+    old = msgspec.msgpack.decode(msgspec.msgpack.encode(pulse), type=OldPulse)
+    assert old.moves == OldMoves(True, 1, (OldInfo("a", "n", Role.STANDBY, "h", 1),))
+    beat = msgspec.msgpack.encode(Beat("a", 1, 2, recruited=True))
+    assert msgspec.msgpack.decode(beat, type=OldBeat) == OldBeat("a", 1, 2)
+
+
+def test_what_the_previous_release_says_recruits_nobody() -> None:
+    info = OldInfo("a", "n", Role.EDGE, "h", 1)
+    pulse = OldPulse(1, 2, 3, (info,), moves=OldMoves(True, 1))
+    read = msgspec.msgpack.decode(msgspec.msgpack.encode(pulse), type=Pulse)
+    assert read.role is None and read.moves == Moves(True, 1) and not read.moves.recruits
+    assert read.refuges is not None and not read.refuges[0].may_stand_by
+    assert not msgspec.msgpack.decode(msgspec.msgpack.encode(OldBeat("a", 1, 2)), type=Beat).recruited

@@ -22,11 +22,11 @@ class Fitness(Protocol):
         """Look at the machine now and then, until cancelled."""
         ...
 
-    def score(self) -> tuple[float | None, tuple[str, ...]]:
-        """From 0 to 1, and what of it is not known; None: nothing is."""
+    def score(self, *, standby: bool = False) -> tuple[float | None, tuple[str, ...]]:
+        """From 0 to 1, and what of it is not known; None: nothing is. ``standby``: as that of a standby."""
         ...
 
-    def terms(self) -> dict[str, tuple[float, float]]:
+    def terms(self, *, standby: bool = False) -> dict[str, tuple[float, float]]:
         """What the score is made of: value and weight."""
         ...
 
@@ -91,23 +91,24 @@ class Summaries:
         ask = decode_ask(request.payload)
         if ask.peers:
             self._measuring.want(ask.peers)
-        if ask.summary != self._number or ask.page == 0:
+        if not ask.standby and (ask.summary != self._number or ask.page == 0):
             self._number += 1
             self._write()
         page = ask.page if ask.summary == self._number and ask.page < len(self._pages) else 0
-        score, problems = self._fitness.score()
+        held, pages = (_Page({}, {}), 1) if ask.standby else (self._pages[page], len(self._pages))
+        score, problems = self._fitness.score(standby=ask.standby)
         probes, unprobed = self._measuring.known()
         weighing, drains = self._weighing, self._drains()
         in_bytes = weighing.capacity_bytes_per_s
         return encode(
             Summary(
                 summary=self._number,
-                pages=len(self._pages),
-                held=self._pages[page].held,
+                pages=pages,
+                held=held.held,
                 capacity=NO_ROOM if drains else weighing.capacity,
                 resources=score,
                 problems=problems,
-                terms=self._fitness.terms(),
+                terms=self._fitness.terms(standby=ask.standby),
                 delays=self._delays(),
                 probes=probes,
                 unprobed=unprobed,
@@ -115,7 +116,7 @@ class Summaries:
                 need_mbit=weighing.need_mbit,
                 configuration=weighing.configuration,
                 changed=dict(weighing.changed),
-                rates=self._pages[page].rates,
+                rates=held.rates,
                 rest=self._rest,
                 capacity_bytes_per_s=NO_ROOM if drains and in_bytes else in_bytes,
             )

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from tocsin.core.coordination.leader.balancing import BalanceRules
+from tocsin.core.coordination.leader.recruiting import RecruitRules
 from tocsin.core.survival.detection import Tuning
 from tocsin.model.versions import RAISE_AFTER_US
 from tocsin.ports import LogSpec, TableSpec
@@ -69,6 +70,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_us: int = 500_000  # of brokers that have not said how often they beat
     suspect_least_us: int = 1_000_000  # no shorter silence counts
     balance: BalanceRules = BalanceRules()
+    recruit: RecruitRules = RecruitRules()
     phi: float = 6.0  # a broker that is alive counts as lost once in 10**phi beats at most
 
     @property

@@ -28,6 +28,7 @@ REFUGES_MAX: Final = 3  # brokers that one is told of: the next is asked if one 
 FULL: Final = 1_000  # thousandths
 ROOMY: Final = 900  # guests are sent home to a broker that is less full, lest it sends them away again
 HOMES_MAX: Final = 64  # that one broker may ask about at a time
+SUMMED: Final = ("id", "cluster", "role", "host", "port", "entrances", "certified")
 STEP: Final = 50  # thousandths in which brokers count as equally full, lest each client changes the order
 
 
@@ -87,8 +88,10 @@ class RefugePlan:
 
 
 def checksum(refuges: Iterable[BrokerInfo]) -> int:
-    """Differs (nearly always) if they do, in whichever order they are; 0 for none."""
-    return zlib.crc32(b"".join(sorted(map(msgspec.msgpack.encode, refuges))))
+    """Differs (nearly always) if they do, in whichever order they are; 0 for none. Brokers of an earlier release know
+    SUMMED of a broker and no more, and have the same checksum."""
+    known = ({name: getattr(each, name) for name in SUMMED} for each in refuges)
+    return zlib.crc32(b"".join(sorted(map(msgspec.msgpack.encode, known))))
 
 
 def destinations(

@@ -42,9 +42,11 @@ class Resources:
                 self._seen = await asyncio.to_thread(self._machine.look)
                 await asyncio.sleep(self._settings.every_s)
 
-    def score(self) -> tuple[float | None, tuple[str, ...]]:
-        """The score from 0 to 1, and its unknown parts, as text. None: there is nothing to make it of yet."""
-        made = self._made()
+    def score(self, *, standby: bool = False) -> tuple[float | None, tuple[str, ...]]:
+        """The score from 0 to 1, and its unknown parts, as text. None: there is nothing to make it of yet.
+
+        ``standby``: the score that the broker would have as a standby."""
+        made = self._made(standby)
         early = tuple(f"{each.name}: {NOT_ASKED}" for each in self._criteria.values() if not each.was_asked)
         if made is None:
             return None, (*(() if self._seen else ("the machine has not been measured yet",)), *early)
@@ -52,17 +54,18 @@ class Resources:
         known = (f"{name}: {problems.get(name) or problem}" for name, problem in made.unanswered.items())
         return made.total, (*known, *early)
 
-    def terms(self) -> dict[str, tuple[float, float]]:
+    def terms(self, *, standby: bool = False) -> dict[str, tuple[float, float]]:
         """The parts of the score: the value and the weight of each, by its name."""
-        made = self._made()
+        made = self._made(standby)
         return {} if made is None else {name: (each.value, each.weight) for name, each in made.terms.items()}
 
-    def _made(self) -> Score | None:
+    def _made(self, standby: bool) -> Score | None:
         """A criterion that is being asked for the first time does not count yet: its broker has just started."""
         if not self._seen:
             return None
-        needs = self._settings.needs(standby=self._standby)
-        weights = self._settings.weights(standby=self._standby)
+        standby = standby or self._standby
+        needs = self._settings.needs(standby=standby)
+        weights = self._settings.weights(standby=standby)
         resources = {name: Resource(each.have, needs[name], each.used) for name, each in self._seen.items()}
         criteria = {name: each.last for name, each in self._criteria.items() if each.was_asked}
         if not any(weights.values()) and not any(each.weight for each in criteria.values()):

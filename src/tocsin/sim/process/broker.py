@@ -49,10 +49,10 @@ class _Fitness:
     async def run(self) -> None:
         await asyncio.get_running_loop().create_future()
 
-    def score(self) -> tuple[float | None, tuple[str, ...]]:
+    def score(self, *, standby: bool = False) -> tuple[float | None, tuple[str, ...]]:
         return self._fit, ()
 
-    def terms(self) -> dict[str, tuple[float, float]]:
+    def terms(self, *, standby: bool = False) -> dict[str, tuple[float, float]]:
         return {"processor": (self._fit, 1.0)}
 
 

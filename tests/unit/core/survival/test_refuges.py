@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import zlib
+
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,3 +88,21 @@ def test_a_client_is_sent_only_where_its_scheme_is_spoken() -> None:
     assert reference(refuges, Scheme.MQTTS, 0) == "both:8883"
     assert reference(refuges, Scheme.WSS, 0) is None
     assert reference([], Scheme.MQTT, 0) is None
+
+
+class OldInfo(msgspec.Struct, frozen=True):
+    """A broker as the previous release knows it."""
+
+    id: str
+    cluster: str
+    role: Role
+    host: str
+    port: int
+    entrances: tuple[Entrance, ...] = ()
+    certified: str = ""
+
+
+def test_the_previous_release_has_the_same_checksum_of_refuges() -> None:
+    info = BrokerInfo("a", "n", Role.EDGE, "h", 1, (Entrance(Scheme.MQTT, "h:2"),), may_stand_by=True)
+    old = msgspec.msgpack.decode(msgspec.msgpack.encode(info), type=OldInfo)
+    assert checksum((info,)) == zlib.crc32(msgspec.msgpack.encode(old))

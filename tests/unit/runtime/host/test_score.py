@@ -88,6 +88,16 @@ async def test_the_configuration_says_how_much_two_hours_are_worth(
     assert made.terms()["battery"] == pytest.approx(battery)
 
 
+async def test_a_serving_broker_tells_its_score_as_a_standby_too() -> None:
+    settings = load(flags={"scoring.configuration": "mobile-backup"}).settings
+    made = Resources(settings, "north-1", "north", Seen(battery=Measured(2.0)))
+    await looked(made, lambda: made.score()[0] is not None)
+    assert made.terms()["battery"] == pytest.approx((1.0, 1 / 4))
+    assert made.terms(standby=True)["battery"] == pytest.approx((math.exp(-6), 50 / 112))
+    serving, standing_by = made.score()[0], made.score(standby=True)[0]
+    assert serving is not None and standing_by is not None and standing_by < serving
+
+
 async def test_mains_are_a_full_battery_in_every_configuration() -> None:
     for configuration in ("static", "mobile-servicing", "mobile-backup"):
         made = resources(Seen(), configuration=configuration, battery_need=10_000)

@@ -5,7 +5,7 @@ Two reasons to move clients:
 - **drain**: an operator has ordered that a broker be emptied (``DrainOrders``). The order is a cell in the
   coordinators' table, so it holds until it is undone, whoever leads and whoever restarts. The broker is no refuge and
   no home for others' clients, takes no new ones, and lets its own go. First the clients that are known to follow a
-  redirect; after ``grace_us`` all others too.
+  redirect; after ``grace_us`` all others too. A broker that is recruited as a standby is drained in the same way.
 - **balance** (``BalanceRules.enabled``): while the fullest edge broker of a cluster is fuller than the emptiest by more
   than ``threshold``, clients that are known to follow move from the one to the other, until half of that is left.
 
@@ -106,21 +106,34 @@ class Balance:
         self._told_us: dict[str, int] = {}  # broker → when it was told of moves last
         self._began_us: dict[str, int] = {}  # broker → since when it is being emptied, for this leader
         self._moving: dict[str, tuple[str, str]] = {}  # cluster → from which broker to which, while balancing
+        self.recruits: frozenset[str] = frozenset()  # brokers that are emptied to stand by …
+        self.standing_by: frozenset[str] = frozenset()  # … and recruits that do
 
     @property
     def drained(self) -> frozenset[str]:
+        """The brokers that take no clients."""
+        return self.ordered | self.recruits | self.standing_by
+
+    @property
+    def ordered(self) -> frozenset[str]:
+        """Those that an operator has emptied."""
         return self._orders.brokers
+
+    @property
+    def clients(self) -> Mapping[str, int]:
+        """How many clients brokers have, as they have said."""
+        return self._clients
 
     def heard(self, broker: str, clients: int) -> None:
         """A broker has so many clients."""
         self._clients[broker] = clients
 
     def emptying(self, members: Iterable[str]) -> tuple[Emptying, ...]:
-        """The brokers that are being emptied, and how far that is."""
+        """The brokers that an operator has emptied, and how far that is."""
         here = frozenset(members)
         return tuple(
             Emptying(each, self._clients.get(each, 0) if each in here else 0, each in here)
-            for each in sorted(self.drained)
+            for each in sorted(self.ordered)
         )
 
     def look(self, brokers: Iterable[BrokerInfo], loads: Mapping[str, int]) -> None:
@@ -163,4 +176,4 @@ class Balance:
         if not drains:
             to = tuple(each for each in to if each.id == emptiest)
         others = drains and now_us - began_us >= self._rules.grace_us
-        return Moves(drains, count if to else 0, to, others)
+        return Moves(drains, count if to else 0, to, others, broker.id in self.recruits)

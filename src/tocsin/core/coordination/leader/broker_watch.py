@@ -10,7 +10,7 @@ request. It answers with a beat. The bus knows whether there is anybody to ask (
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from tocsin.core.coordination.leader.balancing import Balance, DrainOrders
@@ -19,7 +19,7 @@ from tocsin.core.coordination.state.state import State
 from tocsin.core.machine import Effect, Event, Say, Send
 from tocsin.core.survival.detection import Detector, Suspicion
 from tocsin.core.survival.refuges import FULL, STEP, RefugePlan
-from tocsin.model.network import broker_address
+from tocsin.model.network import Role, broker_address
 from tocsin.wire.commands import Lost
 from tocsin.wire.control import Beat, Links, Pulse
 
@@ -56,6 +56,7 @@ class Attention:
     ) -> None:
         self.balance = Balance(orders or DrainOrders(), options.balance)
         self.detector = self.detecting(options.tuning, now_us)
+        self.roles: Mapping[str, Role] = {}  # brokers that are told to start again → their next role
         self._state = state
         self._loads: dict[str, int] = {}
         self._refuges = RefugePlan()
@@ -78,6 +79,11 @@ class Attention:
         drained = self.balance.drained
         self._refuges.rank([each for each in infos if each.id not in drained], self._loads)
         self.balance.look(infos, self._loads)
+
+    @property
+    def heard_loads(self) -> Mapping[str, int]:
+        """How full brokers are, in thousandths, as they have said."""
+        return self._loads
 
     def loads(self) -> dict[str, int]:
         """How full brokers are, in thousandths and in steps, lest each client changes it; those that are empty not.
@@ -106,13 +112,14 @@ class Attention:
         told_us, noticed = self._told.get(broker, (0, -1))
         pause_us = min(PULSE_US, self.detector.least_patience_us(broker) // ANSWERS)
         moves = self.balance.moves(member.info, self._refuges, now_us)
-        news = (refuges, homes, moves, noticed) != (None, None, None, member.noticed)
+        role = self.roles.get(broker)
+        news = (refuges, homes, moves, role, noticed) != (None, None, None, None, member.noticed)
         if not news and 0 <= now_us - told_us < pause_us:
             return []
         self._told[broker] = (now_us, member.noticed)
         state, number = self._state, max(0, beat.number)
         pulse = Pulse(
-            state.epoch, member.incarnation, member.noticed, refuges, homes, number, state.level, moves
+            state.epoch, member.incarnation, member.noticed, refuges, homes, number, state.level, moves, role
         )
         return [Send(to=broker_address(broker), message=pulse)]
 

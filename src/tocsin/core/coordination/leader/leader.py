@@ -29,6 +29,7 @@ from tocsin.core.coordination.leader.balancing import DrainOrders
 from tocsin.core.coordination.leader.broker_watch import Attention, Presence
 from tocsin.core.coordination.leader.drafting import Draft, Drafter
 from tocsin.core.coordination.leader.promotions import Promotions, StandbyTold, links_of
+from tocsin.core.coordination.leader.recruiting import RESTART_US, Network, Recruiting
 from tocsin.core.coordination.leader.rerouting import Rerouting
 from tocsin.core.coordination.leader.timers import CoordinatorTimer
 from tocsin.core.coordination.leader.waits import Clear as Cleared
@@ -75,6 +76,7 @@ class Leader:
 
     attending: type[Attention] = Attention  # so that a variant can be tried
     promoting: type[Promotions] = Promotions
+    recruiting: type[Recruiting] = Recruiting
 
     def __init__(
         self,
@@ -111,6 +113,7 @@ class Leader:
         self._appended_us = now_us  # when the append that is under way was asked for first
         self._plans = PlanClock(now_us)
         self._promotions = self.promoting(options.promote_after_us)
+        self.recruits = self.recruiting(options.recruit)
         self.rerouting = Rerouting(state)
         self._above_us: int | None = None  # since when everybody speaks a higher level than the network's
         self._raise_after_us = options.raise_after_us
@@ -213,6 +216,8 @@ class Leader:
             if broker in self._taken:
                 self.attention.sign(broker, now_us)  # it has joined, and waits for the log
             return []
+        if message.recruited and self.recruits.adopt(self.state.members[broker].info, now_us):
+            self._heed_recruits()
         answer = self.attention.beat(message, now_us)
         return [*self._seen(broker, message.seen), *answer]
 
@@ -281,7 +286,8 @@ class Leader:
             self._plans.changed(now_us)
             for command, _ in commands:
                 if isinstance(command, Said) and any(isinstance(each, Left) for each in command.commands):
-                    self._promotions.left(command.broker, promised.get(command.broker), now_us)
+                    returns_us = now_us + RESTART_US if self.recruits.returns(command.broker) else 0
+                    self._promotions.left(command.broker, promised.get(command.broker), now_us, returns_us)
             effects += self.promote(now_us)
         return effects
 
@@ -386,7 +392,10 @@ class Leader:
 
     def look_at_plan(self, now_us: int) -> list[Effect]:
         effects: list[Effect] = [SetTimer(name=CoordinatorTimer.PLAN, delay_us=LOOK_US)]
-        brokers = tuple(m.info for m in self.state.members.values() if able(m.info))
+        effects += self._look_for_recruits(now_us)
+        brokers = tuple(
+            each for each in self._infos() if able(each) and each.id not in self.recruits.unplanned
+        )
         alone = len(brokers) < 2 and not self.state.survival.plan
         due = self._plans.is_due(now_us)
         if due and not alone:
@@ -400,7 +409,11 @@ class Leader:
         return [member.info for member in self.state.members.values()]
 
     def told(self, event: StandbyTold, now_us: int) -> list[Effect]:
-        """A standby has said how fit it is."""
+        """A standby has said how fit it is, or a broker that may be recruited."""
+        member = self.state.members.get(event.standby)
+        if member is not None and able(member.info):
+            self.recruits.told(event)
+            return []
         return self.promote(now_us) if self._promotions.told(event, now_us) else []
 
     def promote(self, now_us: int) -> list[Effect]:
@@ -413,9 +426,34 @@ class Leader:
             effects.append(SetTimer(name=CoordinatorTimer.PROMOTE, delay_us=next_us - now_us))
         return [*effects, *(self.pump(now_us) if promoted else ())]
 
+    def _look_for_recruits(self, now_us: int) -> list[Effect]:
+        """Recruit brokers as standbys, and release them."""
+        attention, unplanned = self.attention, self.recruits.unplanned
+        network = Network(
+            self.state.survival,
+            self._infos(),
+            attention.balance.ordered,
+            attention.heard_loads,
+            attention.balance.clients,
+            any(isinstance(each, Planned) for each in self._waiting),
+        )
+        effects = self.recruits.look(network, now_us)
+        if self.recruits.unplanned != unplanned:
+            self._plans.changed(now_us)
+        self._heed_recruits()
+        return effects
+
+    def _heed_recruits(self) -> None:
+        balance = self.attention.balance
+        balance.recruits, balance.standing_by = self.recruits.emptying, self.recruits.standing_by
+        self.attention.roles = self.recruits.roles
+
     def planned(self, made: PlanMade, now_us: int) -> list[Effect]:
         self._plans.made(now_us)
         backups = made.backups
+        if any({each.local, each.remote} & self.recruits.unplanned for each in backups.values()):
+            self._plans.changed(now_us)  # it was asked for before that broker was empty
+            return []
         known = self.state.survival.plan
         if all(known.get(broker, NO_BACKUPS) == each for broker, each in backups.items()):
             return []

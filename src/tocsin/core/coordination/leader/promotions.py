@@ -96,7 +96,7 @@ class _Empty(msgspec.Struct):
 
     since_us: int
     left: bool = False  # the broker said that it goes
-    comes_us: int = 0  # until when a standby is on its way into the place
+    comes_us: int = 0  # until when somebody is on the way into the place
     asked_us: dict[str, int] = {}  # standby → when it was asked because of this place
     without: bool = False  # it was said that there is no standby for it
 
@@ -169,10 +169,11 @@ class Promotions:
         """Whether it is time to ask again, for what standbys were measuring."""
         return self._again_us is not None and now_us >= self._again_us
 
-    def left(self, broker: str, place: str | None, now_us: int) -> None:
-        """A broker has said that it goes; ``place``: that of which it was promised the place."""
+    def left(self, broker: str, place: str | None, now_us: int, returns_us: int = 0) -> None:
+        """A broker has said that it goes; ``place``: that of which it was promised the place; ``returns_us``: by when
+        it is back, if it only changes its role."""
         if place is None:
-            self._empty[broker] = _Empty(now_us, left=True)
+            self._empty[broker] = _Empty(now_us, left=True, comes_us=returns_us)
         else:
             self._empty.setdefault(place, _Empty(now_us)).comes_us = now_us + ARRIVE_US
 

@@ -47,7 +47,8 @@ class Heartbeat:
     ) -> None:
         self.interval_us = interval_us
         self.load = self.clients = 0  # how full the broker is, and how many clients it has
-        self._moving = False  # the leader wants clients of this broker elsewhere
+        self._moving = False  # the leader wants clients of this broker elsewhere …
+        self._recruited = False  # … so that it can stand by
         self.orphaned = False
         self._told = False  # by a leader that it is an orphan, and it has been heard since
         self.guests = Homes(info, max(1, HOMES_US // interval_us))
@@ -87,6 +88,7 @@ class Heartbeat:
             self.interval_us // 1_000,
             self._checksum,
             self.clients,
+            self._recruited,
         )
 
     def look(self, now_us: int) -> list[Effect]:
@@ -127,6 +129,7 @@ class Heartbeat:
             ]
         if pulse.heard and (pulse.moves is not None or self._moving):
             self._moving = pulse.moves is not None
+            self._recruited = pulse.moves is not None and pulse.moves.recruits
             effects.append(ClientsToMove(moves=pulse.moves))
         return effects
 

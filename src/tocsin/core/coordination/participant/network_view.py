@@ -87,6 +87,11 @@ class NetworkView:
         """The local backup of this broker, then the remote one, as far as they are there."""
         return tuple(each for each in (self._backed.local, self._backed.remote) if each is not None)
 
+    @property
+    def counts_on_it(self) -> bool:
+        """Whether others count on this broker: it backs one, or stands in for one."""
+        return bool(self._backed.locally or self._backed.remotely or self._stands_in)
+
     def stands_in_for(self, broker: str) -> BrokerInfo | None:
         """The broker that stands in for a lost one; None if it is there, or nobody does."""
         moved = self.places.get(broker)

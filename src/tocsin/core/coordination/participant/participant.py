@@ -60,6 +60,7 @@ from tocsin.core.coordination.participant.signals import (
     MessageRead,
     ParticipantTimer,
     QueriesChanged,
+    RoleChanged,
     Settled,
     StreamLeft,
 )
@@ -84,7 +85,7 @@ from tocsin.core.machine import (
 )
 from tocsin.core.survival.refuges import destinations, reference
 from tocsin.errors import LevelUnspoken
-from tocsin.model.network import COORDINATOR, BrokerInfo, Message, Route, Scheme
+from tocsin.model.network import COORDINATOR, BrokerInfo, Message, Role, Route, Scheme
 from tocsin.model.stream import Metadata
 from tocsin.model.versions import speaks
 from tocsin.wire.commands import CHANCE_BITS
@@ -324,6 +325,7 @@ class Participant(TableMachine):
             case Pulse(noticed=noticed):
                 self.level = max(self.level, message.level)
                 effects += self._heartbeat.answered(message, now_us)
+                effects += self._change_role(message.role)
                 return [*effects, *self._compare(noticed, now_us), *self._confirm(now_us)]
             case Unknown():
                 effects += self._heartbeat.given_up()
@@ -335,6 +337,14 @@ class Participant(TableMachine):
                 return [*effects, *self._clear_known()]
             case Measure():
                 return [*effects, MeasureLinks()]
+
+    def _change_role(self, role: Role | None) -> list[Effect]:
+        """The leader wants this broker to stand by, or to serve again. A broker that has clients, or that others count
+        on by the notices that it has read, goes on to serve: the leader says it again."""
+        if role is None or role == self._info.role or not self._info.may_stand_by:
+            return []
+        needed = self._heartbeat.clients > 0 or self.picture.counts_on_it
+        return [] if role == Role.STANDBY and needed else [RoleChanged(role=role)]
 
     def _join_anew(self) -> list[Effect]:
         if self._substitute:

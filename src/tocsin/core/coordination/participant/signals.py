@@ -10,7 +10,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from tocsin.core.machine import Effect, Event
-from tocsin.model.network import BrokerInfo, Route, Scheme
+from tocsin.model.network import BrokerInfo, Role, Route, Scheme
 from tocsin.model.stream import Metadata
 from tocsin.wire.commands import ClientAway, ClientBack, ClientGone, Streams
 from tocsin.wire.control import Moves
@@ -159,6 +159,12 @@ class Promoted(Effect, frozen=True, kw_only=True):
 
 class Deposed(Effect, frozen=True, kw_only=True):
     """The broker that this standby replaces is back: become a standby again."""
+
+
+class RoleChanged(Effect, frozen=True, kw_only=True):
+    """Start again with another role: stand by, or serve again. Nobody counts on this broker."""
+
+    role: Role
 
 
 class DestinationsChanged(Effect, frozen=True, kw_only=True):

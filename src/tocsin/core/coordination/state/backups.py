@@ -90,6 +90,16 @@ class Survival:
         locally, remotely = self._backs_whom(broker)
         return (*locally, *remotely)
 
+    def backs_any(self, broker: str) -> bool:
+        """Whether the plan names it as a backup."""
+        return any(self._backs_whom(broker))
+
+    def stands_in(self, broker: str) -> bool:
+        """Whether it stands in for a broker that is gone, or may have to: it has a copy of it."""
+        if any(held.by == broker for held in self.places.values()):
+            return True
+        return any(each in self.places for each in self._backed_by(broker))
+
     # ── what happens ────────────────────────────────────────────────────────────────────────────────────────
 
     def planned(self, plan: Mapping[str, Backups]) -> None:

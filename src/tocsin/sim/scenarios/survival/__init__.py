@@ -24,6 +24,12 @@ from tocsin.sim.scenarios.survival.drains import GRACE_S
 from tocsin.sim.scenarios.survival.long import LONG, LONG_FAULTS, forgetful
 from tocsin.sim.scenarios.survival.population import FAULTS, Setting, fill, settings
 from tocsin.sim.scenarios.survival.programs import Pace
+from tocsin.sim.scenarios.survival.recruits import (
+    RECOVERY,
+    RECRUIT_BROKERS,
+    RECRUIT_FAULTS,
+    recruit_promises,
+)
 from tocsin.sim.scenarios.survival.standbys import FIT, STANDBY_BROKERS, STANDBY_FAULTS, STANDBY_SCORING
 from tocsin.sim.world import World
 
@@ -85,6 +91,30 @@ DRAINS: Final = msgspec.structs.replace(
 )
 def build_drain(world: World) -> list[Invariant]:
     return fill(world, DRAINS)
+
+
+RECRUITS: Final = msgspec.structs.replace(
+    SETTING,
+    settings=msgspec.structs.replace(
+        SETTING.settings,
+        brokers=RECRUIT_BROKERS,
+        recovery=RECOVERY,
+        balance=Balance(grace_s=GRACE_S, rate=1),
+    ),
+    trouble_us=40 * MILLION,
+    recruits=True,
+)
+
+
+@scenario(
+    "survival-recruits",
+    summary="the same with one standby, and brokers that are recruited to stand by while it is in use",
+    faults=RECRUIT_FAULTS,
+    trouble_us=RECRUITS.trouble_us,
+    settle_us=RECRUITS.settle_us,
+)
+def build_recruits(world: World) -> list[Invariant]:
+    return fill(world, RECRUITS, more=recruit_promises)
 
 
 @scenario(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tocsin.core.machine import Say
 from tocsin.core.replication.gamma import Copy
@@ -12,6 +12,8 @@ from tocsin.sim.invariants import Invariant
 from tocsin.sim.scenarios.survival.looking import Brokers, Running
 from tocsin.sim.world import World
 from tocsin.wire.replication import Role, Stream
+
+BEHIND: Final = "a backup does not answer in time; the broker goes on without it"
 
 
 class _Backed(NamedTuple):
@@ -25,11 +27,11 @@ class _Backed(NamedTuple):
 
 class BackupsKnow(Invariant):
     """At SUBACK and UNSUBACK every backup has what they say, and the client's will: each that its broker had when the
-    client asked, has still, and that is not behind.
+    client asked, has still, and that was not behind in between.
 
     Unless the backup's process has ended since: its copy is gone with it, and the broker will hear of that; or a later
     process has the broker's name too, or had, and wrote over the copy: the broker will hear of that when it says its
-    next word.
+    next word. A backup that knows that a will is settled keeps it no longer.
     """
 
     name = "what is acknowledged, every backup has that is not behind"
@@ -39,14 +41,21 @@ class BackupsKnow(Invariant):
         self._asked: dict[
             tuple[str, str], tuple[int, list[_Backed]]
         ] = {}  # client, filter → when, and the backups that were in step
+        self._behind_us: dict[
+            tuple[Address, str], int
+        ] = {}  # broker's node, backup → when it was behind last
 
     def attach(self, world: World) -> None:
         self._world = world
         observers = world.observers
+        observers.on_say(BEHIND, self._on_behind)
         observers.on_say("subscribing", self._on_asked)
         observers.on_say("unsubscribing", self._on_asked)
         observers.on_say("subscribed", lambda client, say: self._on_answer(client, say, wanted=True))
         observers.on_say("unsubscribed", lambda client, say: self._on_answer(client, say, wanted=False))
+
+    def _on_behind(self, node: Address, say: Say) -> None:
+        self._behind_us[node, str(say.facts["backup"])] = self._world.now_us
 
     def _on_asked(self, client: Address, say: Say) -> None:
         in_step = [
@@ -61,7 +70,8 @@ class BackupsKnow(Invariant):
         name = str(say.facts["topic_filter"])
         asked_us, in_step = self._asked.pop((client, name))
         for backed in in_step:
-            if not self._is_so(backed, client, name, wanted):
+            behind_us = self._behind_us.get((backed.broker.node, backed.backup), -1)
+            if behind_us >= asked_us or not self._is_so(backed, client, name, wanted):
                 continue
             copies = self._copies(backed, asked_us)
             if copies is None:
@@ -73,7 +83,9 @@ class BackupsKnow(Invariant):
                     f"{backed.backup} does not know"
                 )
             life = backed.broker.life(client)
-            if life is not None and life.will_id not in ("", *(_will_id(copy, client) for copy in copies)):
+            will_id = "" if life is None else life.will_id
+            void = any(each.is_void(will_id) for each in self._brokers.named(backed.backup))
+            if not void and will_id not in ("", *(_will_id(copy, client) for copy in copies)):
                 self.broken(
                     f"{client} was told of a subscription, and {backed.backup} does not have its will"
                 )

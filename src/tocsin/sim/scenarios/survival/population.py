@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
@@ -48,7 +48,7 @@ from tocsin.sim.scenarios.survival.programs import (
     key_of,
 )
 from tocsin.sim.scenarios.survival.promotion import BestStandby
-from tocsin.sim.scenarios.survival.recovery import AtHome, Bounded, NobodyIsOusted, Recovers, Settled
+from tocsin.sim.scenarios.survival.recovery import AtHome, Bounded, InPlace, NobodyIsOusted, Recovers, Settled
 from tocsin.sim.world import World
 from tocsin.wire.commands import Lost, decode_batch
 
@@ -129,10 +129,16 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     calm: range  # seconds of a run in which there is nothing left of the trouble
     fit: dict[str, float] = {}  # machines that are not as fit as can be
     drains: bool = False  # an operator has brokers emptied: whoever was moved has another home
+    recruits: bool = False  # brokers are recruited as standbys: the same
 
 
-def fill(world: World, setting: Setting, messages: LogSpec = LOG) -> list[Invariant]:
-    """Fill a world, and say what it is held to. ``messages`` is the message log."""
+def fill(
+    world: World,
+    setting: Setting,
+    messages: LogSpec = LOG,
+    more: Callable[[Brokers], list[Invariant]] = lambda brokers: [],
+) -> list[Invariant]:
+    """Fill a world, and say what it is held to. ``messages`` is the message log; ``more`` makes further promises."""
     stage = Stage(world, setting.settings, messages=messages)
     brokers = Brokers(world, tuple(each.id for each in setting.settings.brokers))
     stage.add_coordinators(*COORDINATORS)
@@ -143,7 +149,7 @@ def fill(world: World, setting: Setting, messages: LogSpec = LOG) -> list[Invari
     if setting.drains:
         stage.add_program(OPERATOR, operate)
     watch_moments(world)
-    return promises(brokers, programs, setting)
+    return [*promises(brokers, programs, setting), *more(brokers)]
 
 
 def _programs(setting: Setting) -> Iterator[Program]:
@@ -187,10 +193,16 @@ def promises(brokers: Brokers, programs: tuple[Program, ...], setting: Setting) 
         Bounded(brokers, until_us, setting.look_us),
         NobodyIsOusted(),
         Recovers(programs, setting.trouble_us + setting.recovery_us),
-        Emptied(brokers, until_us) if setting.drains else AtHome(programs, brokers),
+        _in_the_end(brokers, programs, setting),
         Settled(programs, brokers),
         CopiesAgree(brokers),
     ]
+
+
+def _in_the_end(brokers: Brokers, programs: tuple[Program, ...], setting: Setting) -> Invariant:
+    if setting.drains:
+        return Emptied(brokers, setting.trouble_us + setting.settle_us)
+    return InPlace(brokers) if setting.recruits else AtHome(programs, brokers)
 
 
 def watch_moments(world: World) -> None:

@@ -64,13 +64,12 @@ class NobodyIsOusted(Invariant):
         self.broken(f"{client} was told that another connection came with its id, and gave up")
 
 
-class AtHome(Invariant):
-    """In the end every program is at home, every broker is a member under its own name, and nobody stands in."""
+class InPlace(Invariant):
+    """In the end every broker is a member under its own name and in its own role, and nobody stands in."""
 
-    name = "in the end everybody is at home, and nobody stands in for anybody"
+    name = "in the end every broker is in its place, and nobody stands in for anybody"
 
-    def __init__(self, programs: Sequence[Program], brokers: Brokers) -> None:
-        self._programs = [each for each in programs if not isinstance(each, Mortal)]
+    def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
 
     def finish(self, world: World) -> None:
@@ -80,12 +79,27 @@ class AtHome(Invariant):
         for broker in running:
             if broker.name != broker.node:
                 self.broken(f"{broker.node} still stands in the place of {broker.name}")
+            if broker.broker.info.recruited:
+                self.broken(f"{broker.node} is still recruited")
             if broker.member.state is not ParticipantState.MEMBER or broker.member.orphaned:
                 self.broken(f"{broker.node} is no member")
             if broker.stands_in_for:
                 self.broken(f"{broker.node} still stands in for {sorted(broker.stands_in_for)}")
             if broker.member.picture.places:
                 self.broken(f"{broker.node} believes that {sorted(broker.member.picture.places)} are gone")
+
+
+class AtHome(InPlace):
+    """In the end every program is at home as well."""
+
+    name = "in the end everybody is at home, and nobody stands in for anybody"
+
+    def __init__(self, programs: Sequence[Program], brokers: Brokers) -> None:
+        super().__init__(brokers)
+        self._programs = [each for each in programs if not isinstance(each, Mortal)]
+
+    def finish(self, world: World) -> None:
+        super().finish(world)
         for each in self._programs:
             if each.at != each.home:
                 self.broken(f"{each.name} is at {each.at or 'no broker'}, and at home at {each.home}")

@@ -20,6 +20,7 @@ from tocsin.core.coordination.participant.signals import (
     MessageRead,
     QueriesChanged,
     QuerySetKnown,
+    RoleChanged,
     RoutesChanged,
     Settled,
     StreamJoined,
@@ -45,7 +46,7 @@ from tocsin.model.versions import speaks
 from tocsin.ports import Page
 from tocsin.wire import notices
 from tocsin.wire.commands import ClientBack, Interests, Joined, Streams
-from tocsin.wire.control import Beat, Clear, Pulse, Refresh, Seen, Submit, Unknown
+from tocsin.wire.control import Beat, Clear, Moves, Pulse, Refresh, Seen, Submit, Unknown
 
 # ── joining ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -446,3 +447,58 @@ def test_clients_are_told_the_planned_backups_first() -> None:
 def test_a_second_start_is_a_bug_of_ours() -> None:
     with pytest.raises(IllegalEvent):
         Broker().joined().handle(Started(incarnation=2))
+
+
+# ── its role ────────────────────────────────────────────────────────────────────────────────────────────────
+
+MAY = BrokerInfo("north", "n", Role.EDGE, "127.0.0.1", 1, may_stand_by=True)
+STANDS_BY = BrokerInfo("north", "n", Role.STANDBY, "127.0.0.1", 1, may_stand_by=True)
+
+
+def roles(broker: Broker, role: Role | None) -> list[Role]:
+    pulse = Pulse(1, broker.machine.incarnation, broker.number, role=role)
+    return [each.role for each in of(RoleChanged, broker.hear(pulse))]
+
+
+def test_an_idle_broker_stands_by_when_the_leader_wants_it() -> None:
+    broker = Broker(MAY).led()
+    assert roles(broker, None) == [] == roles(broker, Role.EDGE)
+    assert roles(broker, Role.STANDBY) == [Role.STANDBY]
+
+
+def test_a_broker_with_clients_serves_on() -> None:
+    broker = Broker(MAY).led()
+    broker.handle(Loaded(load=1, clients=1))
+    assert roles(broker, Role.STANDBY) == []
+    broker.handle(Loaded(load=0, clients=0))
+    assert roles(broker, Role.STANDBY) == [Role.STANDBY]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [notices.Backed(locally=("a",)), notices.Backed(remotely=("a",)), notices.TakeOver("a", 1)],
+    ids=["local backup", "remote backup", "stand-in"],
+)
+def test_a_broker_on_which_others_count_serves_on(item: notices.Item) -> None:
+    broker = Broker(MAY).led()
+    broker.notice(item)
+    assert roles(broker, Role.STANDBY) == []
+
+
+def test_a_released_broker_serves_again() -> None:
+    assert roles(Broker(STANDS_BY).led(), Role.EDGE) == [Role.EDGE]
+
+
+def test_nobody_changes_its_role_without_leave() -> None:
+    assert roles(Broker().led(), Role.STANDBY) == []
+
+
+def test_beats_say_that_a_broker_is_being_recruited() -> None:
+    broker = Broker(MAY).led()
+    recruiting = Pulse(
+        1, broker.machine.incarnation, broker.number, heard=1, moves=Moves(True, 0, recruits=True)
+    )
+    broker.hear(recruiting)
+    assert [each.recruited for each in sent(Beat, broker.fire("beat"))] == [True]
+    broker.hear(Pulse(1, broker.machine.incarnation, broker.number, heard=2))
+    assert [each.recruited for each in sent(Beat, broker.fire("beat"))] == [False]

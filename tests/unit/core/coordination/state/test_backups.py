@@ -122,6 +122,21 @@ def test_a_standby_is_told_whose_place_it_takes_until_somebody_has_it() -> None:
     assert survival.promotions == {}
 
 
+def test_who_backs_somebody_and_who_may_have_to_stand_in_is_known() -> None:
+    survival = network()
+    assert [survival.backs_any(each) for each in ("north", "south", "hub", "other")] == [
+        True,
+        True,
+        True,
+        False,
+    ]
+    assert not any(survival.stands_in(each) for each in ("north", "south", "hub"))
+    survival.lost(N, ("south", "hub"))
+    assert survival.stands_in("south") and survival.stands_in("hub"), "it stands in, or has a copy"
+    survival.joined("north")
+    assert not survival.stands_in("south") and not survival.stands_in("hub")
+
+
 def test_places_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PLACES_MAX", 2)
     survival = Survival()
