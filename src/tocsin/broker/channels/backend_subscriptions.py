@@ -59,8 +59,8 @@ LOOKS: Final = 16  # cells that a scan asks for at once: it is in no hurry
 
 class BackendSubscriptions:
     """The backend subscriptions of this broker, and the channels that they may be to. ``saw`` is told of every stored
-    session that a scan finds; ``altered`` of each channel that is defined or altered, in small letters; ``borrowed``: this
-    process has another broker's name."""
+    session that a scan finds; ``altered`` of each channel that is defined or altered, in small letters; ``borrowed``:
+    this process has another broker's name."""
 
     def __init__(
         self,

@@ -249,7 +249,7 @@ class LocalGroup:
                     code = REFUSED if foreign else SubAckReasonCode.QUOTA_EXCEEDED
                     joining.set_exception(NoMember(self.name, reason, code, full=full))
             case ReadPart():
-                size = self.source.page_bytes
+                size = max(self.source.page_bytes, effect.least)
                 begin = partial(self._begin_read, effect, size)
                 self._room.before_read(size, begin, self._world.crowded)
             case FindEnd():

@@ -251,6 +251,7 @@ class ReadPart(Effect, frozen=True, kw_only=True):
 
     start: int
     limit: int
+    least: int = 0  # the bytes that there has to be room for, as far as that is known
 
 
 class FindEnd(Effect, frozen=True, kw_only=True):
