@@ -7,8 +7,8 @@ and later has the log read from ``below`` on, until it has caught up. Entries be
 members, or to be sent again) are fetched one by one when they are wanted.
 
 Every entry **costs** bytes of the broker's budget for groups (``Room``). Without room nothing more is taken, as if the
-backlog were full; the next read begins when there is room for the entry that there was none for, and not again and again
-in vain. A backlog that nobody here can take from is dropped when others need its room, and read again later.
+backlog were full; the next read waits for as much room as that entry needs. A backlog that nobody here can take from is
+dropped when others need its room, and read again later.
 
 Invariants: what is kept costs what was taken of the budget; no more than ENTRIES_MAX entries and BYTES_MAX bytes (but
 for one entry) are kept of what is to come, and FETCHED_MAX entries and as many bytes of what was; one read at a time.
