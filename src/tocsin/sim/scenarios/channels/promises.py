@@ -221,8 +221,8 @@ class StayHeld(Invariant):
 
 
 class Tidy(Invariant):
-    """In the end each home holds what its sessions want, each holder what its group shares, and nobody anything else; and
-    all is acknowledged.
+    """In the end each home holds what its sessions want, each holder what its group shares, and nobody anything else;
+    and all is acknowledged.
 
     The broker that serves a client may not have heard yet that another broker's late write took the session: then it
     holds the subscriptions as well.
