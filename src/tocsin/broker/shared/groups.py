@@ -297,7 +297,10 @@ class Groups:
         """The ks of groups whose results in a notice are in other brokers' files: this one does not hold them."""
         if not self._of_k:
             return set()
-        holds, executed = self._channels.backend.machine.holds, {each.channel for each in notice.executions}
+        holds, executed = (
+            self._channels.backend.machine.holds,
+            {each.channel.lower() for each in notice.executions},
+        )
         return {
             k
             for k, groups in self._of_k.items()

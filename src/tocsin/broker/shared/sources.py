@@ -124,8 +124,8 @@ class ResultEntries:
         self._channels.sent += 1
 
     def is_of(self, channels: Collection[str]) -> bool:
-        """Whether its channel is among these, which have executed."""
-        return self.followed is not None and self.followed.channel in channels
+        """Whether its channel is among these, which have executed, in small letters."""
+        return self.followed is not None and self.followed.channel.lower() in channels
 
     def matched(self, place: int, notice: Notice, result: Result) -> Matched:
         """A result, as an entry of the group."""
@@ -135,7 +135,8 @@ class ResultEntries:
 
     async def read(self, asked: ReadPart) -> PartRead:
         followed, results = self.followed, self._channels.results
-        assert followed is not None, "a group that has begun says what its source is"
+        if followed is None:  # the group ended while this waited for room
+            return PartRead(matched=(), next=asked.start, tail=results.tail, cause=asked.cause)
         ks = {followed.bound.k: followed.channel.lower()}
         batch = await results.read(ks, asked.start, limit=asked.limit)
         matched = [self.matched(*each) for each in batch.results]
