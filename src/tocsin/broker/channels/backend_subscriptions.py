@@ -321,16 +321,17 @@ class BackendSubscriptions:
 
     async def _looked_at_group(self, asked: LookAt) -> Looked:
         """The same of a group: its home is its holder."""
-        name = asked.session
+        name, pattern = asked.session, interest_of(asked.session).pattern
         group = _decoded_group(await self._groups.get(group_key(name), fresh=True))
         source = None if group is None else group.source
         home: Literal["here", "elsewhere", "nowhere"] = "nowhere"
         ready = True
         if source is not None:
             home = "here" if source.holder == self._broker else "elsewhere"
-            key = BackendSubscription(source.channel, source.values, source.holder).key
-            if home == "elsewhere" and await self._tables[SUBSCRIPTIONS].get(key, fresh=True) is None:
-                ready = False
+            if home == "elsewhere" and self._means_something(pattern):
+                key = BackendSubscription(source.channel, source.values, source.holder).key
+                ready = await self._tables[SUBSCRIPTIONS].get(key, fresh=True) is not None
+            if not ready:
                 self.tell_holder(source.holder, name)
         return Looked(
             session=name,
@@ -338,10 +339,17 @@ class BackendSubscriptions:
             visits=asked.visits,
             home=home,
             ready=ready,
-            names=(interest_of(name).pattern,),
+            names=(pattern,),
             expiry_s=LOOK_S,
             cause=asked.cause,
         )
+
+    def _means_something(self, name: str) -> bool:
+        try:
+            self.machine.check(name)
+        except FilterInvalid:
+            return False
+        return True
 
     async def _holds(self, broker: str, names: Iterable[str]) -> bool:
         """Whether a broker has the cells of these subscriptions, as far as they mean something."""

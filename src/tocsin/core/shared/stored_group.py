@@ -78,7 +78,9 @@ class ResultsSource(msgspec.Struct, frozen=True, array_like=True):
 
     channel: str  # its name, as it was defined
     values: tuple[Value, ...]
-    holder: str  # its cell of the backend subscription is stored, for as long as this names it
+    holder: (
+        str  # its cell of the backend subscription is stored while this names it, and there is such a channel
+    )
 
     @property
     def bound(self) -> Bound:
