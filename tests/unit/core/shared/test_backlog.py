@@ -235,7 +235,7 @@ def test_everything_between_next_and_below_is_known_whatever_happens(
         assert room.used == sum(map(cost_of, some))
 
 
-def test_a_read_waits_for_room_for_the_entry_that_there_was_none_for() -> None:
+def test_a_read_waits_for_room_for_the_entry_that_had_none() -> None:
     room = Kept(cost_of(matched(1, 100)))
     some = based(room=room)
     some.arrived(matched(1, 100))
