@@ -3,6 +3,7 @@ can see."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -90,8 +91,6 @@ async def holders(pipeline: Pipeline[MemoryStore]) -> set[str]:
 
 
 async def until_held_by(pipeline: Pipeline[MemoryStore], *brokers: str) -> None:
-    import asyncio
-
     async with asyncio.timeout(DEADLINE_S):
         while await holders(pipeline) != set(brokers):
             await asyncio.sleep(0.01)
