@@ -4,10 +4,12 @@ notices. Brokers are killed; clients move."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from tests.integration.test_first_message import PahoClient
 from tests.unit.broker.harness import Peer
 from tests.unit.broker.pipeline import NEAR, WIDE, Pipeline
 from tocsin.client import AsyncClient
+from tocsin.client.subscription import Subscription
 from tocsin.errors import PublishRefused
 from tocsin.model.results import k_of
 from tocsin.store.jetstream import JetStreamStore
@@ -76,6 +79,13 @@ async def take(peer: Peer, count: int) -> list[int]:
     return found
 
 
+async def patient(peer: Peer) -> PublishPacket:
+    """The next message, however long it takes to come."""
+    while True:
+        with contextlib.suppress(TimeoutError):
+            return await peer.first(PublishPacket)
+
+
 async def held(pipeline: Pipeline[JetStreamStore], k: str, brokers: set[str]) -> None:
     async with asyncio.timeout(DEADLINE_S):
         while (await pipeline.held()).get(k, set()) != brokers:
@@ -119,6 +129,39 @@ async def test_a_broker_that_is_killed_holds_on_to_what_its_sessions_want(
     await pipeline.tick({bob: [{"n": 3}]})
     again = await connect("north-2", "lasting", expiry_s=600)
     assert await take(again, 3) == [1, 2, 3]
+
+
+async def test_members_at_two_brokers_share_results_when_one_is_killed(
+    ready: dict[str, Any], pipeline: Pipeline[JetStreamStore], connect: Connect
+) -> None:
+    gina, k, name = ("Near", ("gina",)), k_of("Near", ("gina",)), "$share/workers/$channel/Near/gina"
+    silent = await connect("north-2", "worker-1")  # it acknowledges nothing
+    await subscribe(silent, name)
+    south = next(each for each in ready["brokers"] if each["id"] == "south-1")
+    got: list[int] = []
+
+    async def work(results: Subscription) -> None:
+        async for message in results:
+            got.append(json.loads(message.text)["n"])
+
+    async with AsyncClient(f"mqtt://{south['host']}:{south['port']}", client_id="worker-2") as client:
+        working = asyncio.create_task(work(await client.subscribe(name, qos=1)))
+        assert (await pipeline.held())[k] == {"north-2"}  # once, for all members
+        numbers, sent = count(), asyncio.create_task(patient(silent))
+        async with asyncio.timeout(DEADLINE_S):
+            while not sent.done():  # whoever is quick gets more: at last the other gets one, too
+                await pipeline.tick({gina: [{"n": next(numbers)} for _ in range(3)]})
+                await asyncio.wait((sent,), timeout=0.5)
+        os.kill(ready["pids"]["broker/north-2"], signal.SIGKILL)
+        assert json.loads(sent.result().payload)["n"] not in got
+        await pipeline.tick({gina: [{"n": next(numbers)} for _ in range(3)]})
+        everything = list(range(next(numbers)))
+        async with asyncio.timeout(DEADLINE_S):
+            while sorted(got) != everything:
+                assert len(got) == len(set(got))
+                await asyncio.sleep(0.05)
+        await held(pipeline, k, {"south-1"})
+        working.cancel()
 
 
 async def test_critical_results_are_first_also_after_a_kill_and_at_another_broker(

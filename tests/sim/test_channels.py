@@ -203,7 +203,7 @@ def begins_in_the_middle(plant: pytest.MonkeyPatch) -> None:
     async def take(results: Results, entry: Entry, dispatch: Dispatch) -> None:
         notice = results._notice(entry)
         if notice is not None:
-            unseen = frozenset(results._unseen(notice.seen))
+            unseen = frozenset(results._unseen(notice))
             await results._pass_on(entry.position, notice, unseen, dispatch)
         results.tail = results.done = place(entry.position + 1, 0) - 1
 

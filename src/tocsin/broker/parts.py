@@ -4,7 +4,7 @@ Each part is given what it needs when it is made, and none is changed afterwards
 the order of their knowledge:
 
     who is in (``door.clients``), counts, budget
-      → the log, retained messages, groups, channels           what the store has
+      → the log, retained messages, channels, groups           what the store has
       → replication, sessions, provisional service             what outlives a connection
       → the exchange, wills, takeovers, gossip                 what goes on without one
       → the way in and out, the doors                          connections
@@ -87,8 +87,10 @@ from tocsin.core.survival.takeover import TakeoverMachine
 from tocsin.model.channel_places import ChannelNames
 from tocsin.model.network import BrokerInfo, Scheme
 from tocsin.model.publication import Publication
+from tocsin.model.results import Notice
 from tocsin.model.subjects import messages_log
 from tocsin.ports import Bus, Cell, Entry, Log, Store, Table, TableSpec
+from tocsin.results.reader import Result
 from tocsin.runtime.machines.clock import now_us, wall_us
 from tocsin.runtime.machines.tasks import Ending, Tasks
 from tocsin.runtime.network.streams import open_within
@@ -169,6 +171,7 @@ class Parts:
         self._clock = ArrivalClock()
         self._make_what_is_stored()
         self._make_channels()
+        self._make_groups()
         self._make_sessions()
         self._make_exchange()
         self._make_survival()
@@ -184,7 +187,7 @@ class Parts:
     # ── making ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _make_what_is_stored(self) -> None:
-        ports, stored, settings = self._ports, self._stored, self._ports.settings
+        stored, settings = self._stored, self._ports.settings
         limits, bytes_max = settings.limits, settings.budgets.retained_bytes
         self.message_log = MessageLog(
             stored.messages,
@@ -197,15 +200,6 @@ class Parts:
         user_max = bytes_max * settings.budgets.user_percent // 100
         self.retained = Retained(stored.retained, limits.retained_max, bytes_max, user_max)
         self.retained_writer = RetainedWriter(self.retained, self.message_log, self.tasks.spawn)
-        self.groups = Groups(
-            stored.groups,
-            self.message_log,
-            life=f"{self._broker}.{ports.life}",
-            groups_max=limits.groups_max,
-            members_max=limits.group_members_max,
-            unwanted=self.counts.drop,
-            budget=ports.budget,
-        )
 
     def _make_channels(self) -> None:
         stored, names = self._stored, ChannelNames(self._network)
@@ -216,10 +210,12 @@ class Parts:
             stored.catalogue,
             stored.subscriptions,
             stored.sessions,
+            stored.groups,
             stored.bus,
             network=self._network,
             broker=self._broker,
             saw=self._saw,
+            altered=self._channel_altered,
             borrowed=self._ports.borrowed,
         )
         results = Results(
@@ -227,9 +223,22 @@ class Parts:
             names.notices_subject,
             ResultSource(self._ports.results, stored.bus, names.service("results")),
             self._broker,
-            unseen=backend.machine.unseen,
+            unseen=self._unseen,
         )
         self.channels = Channels(backend, results, self._network)
+
+    def _make_groups(self) -> None:
+        ports, limits = self._ports, self._ports.settings.limits
+        self.groups = Groups(
+            self._stored.groups,
+            self.message_log,
+            self.channels,
+            life=f"{self._broker}.{ports.life}",
+            groups_max=limits.groups_max,
+            members_max=limits.group_members_max,
+            unwanted=self.counts.drop,
+            budget=ports.budget,
+        )
 
     def _make_sessions(self) -> None:
         ports, stored, bus = self._ports, self._stored, self._stored.bus
@@ -500,7 +509,7 @@ class Parts:
                 self.retained.watch(),
                 self.groups.run(),
                 self.channels.backend.run(),
-                self.channels.results.follow(self.channels.dispatch),
+                self.channels.results.follow(self._dispatch),
                 self.rates.run(),
                 self.replication.run(self.gossip.detour),
                 self.orphans.run(self._session_over),
@@ -508,6 +517,15 @@ class Parts:
                 self._ending.wait(),
             ):
                 group.create_task(work)
+
+    def _dispatch(self, place: int, notice: Notice, result: Result) -> None:
+        """A result that a notice has brought."""
+        self.channels.dispatch(place, notice, result)
+        self.groups.result(place, notice, result)
+
+    def _unseen(self, notice: Notice) -> set[str]:
+        """The ks whose results in a notice may be in other brokers' files alone."""
+        return self.channels.backend.machine.unseen(notice.seen) | self.groups.unseen(notice)
 
     def _judges(self) -> bool:
         """Whether it has to be known what was said of the stream of an entry of the message log."""
@@ -540,9 +558,10 @@ class Parts:
     # ── for looking ─────────────────────────────────────────────────────────────────────────────────────────
 
     def held(self) -> Iterator[tuple[str, int]]:
-        """The channel subscriptions of clients here, and their numbers."""
+        """The subscriptions of clients here that a plan counts, and their numbers."""
         yield from self.exchange.held()
         yield from self.channels.held()
+        yield from self.groups.held()
 
     def statistics(self) -> dict[str, int]:
         return {
@@ -574,6 +593,10 @@ class Parts:
         self.channels.backend.over(session)
         self.replication.over(session)
         self.registry.session_over(session.client)
+
+    def _channel_altered(self, channel: str) -> None:
+        """A channel is defined, or is another."""
+        self.groups.altered(channel)
 
     def _came_back(self, primary: str, wills: tuple[Left, ...]) -> None:
         """A broker is back that has forgotten these wills."""

@@ -4,6 +4,7 @@
 | --- | --- | --- |
 | ``TopicFilter`` | ``building/+/smoke`` | the messages of matching topics |
 | ``SharedFilter`` | ``$share/group/filter`` | the same, each message to one member of the group |
+| | ``$share/group/$channel/Name/values`` | the results of a channel, each to one member of the group |
 | ``QueryFilter`` | ``$query/predicate`` | the messages of the streams that satisfy the query |
 | ``ListingFilter`` | ``$streams/predicate`` | the set of these streams, and each change of it |
 | ``ChannelFilter`` | ``$channel/Name/values`` | the results of a channel |
@@ -62,7 +63,12 @@ class SharedFilter(msgspec.Struct, frozen=True):
 
     name: str
     group: str
-    pattern: str  # what topics are matched with
+    pattern: str  # what topics are matched with, or a channel with values
+
+    @property
+    def of_results(self) -> bool:
+        """Whether its group shares the results of a channel."""
+        return self.pattern.startswith(CHANNEL_PREFIX)
 
 
 class QueryFilter(msgspec.Struct, frozen=True):
@@ -136,7 +142,7 @@ def read_filter(name: str, *, max_bytes: int = TOPIC_MAX_BYTES, max_levels: int 
     if shared is QueryFilter or shared is ListingFilter:
         raise NotShared(name, "a query")
     if shared is ChannelFilter:
-        raise NotShared(name, "a channel")
+        read_request(pattern)
     return SharedFilter(name, group, pattern)
 
 
@@ -156,7 +162,7 @@ _remembered = lru_cache(_MEMO)(_read_stored)
 
 
 def interest_of(name: str) -> TopicFilter | SharedFilter:
-    """Read a filter, shared or not, that is known to be valid: as the forwarding table and routes have them."""
+    """Read a filter, shared or not, that is known to be valid: as the forwarding table, routes and groups have them."""
     if name.startswith(SHARE_PREFIX):
         _, group, pattern = name.split("/", 2)
         return SharedFilter(name, group, pattern)

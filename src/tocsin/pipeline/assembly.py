@@ -172,6 +172,7 @@ class Pipeline:
             notices=notices,
             subject=places.notices_subject,
             sessions=await self._store.table(TableSpec(f"{settings.network}-sessions")),
+            groups=await self._store.table(TableSpec(f"{settings.network}-groups")),
             keep_s=settings.pipeline.results_keep_s,
             threads=self._queries,
             clock=now_us,

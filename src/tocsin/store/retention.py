@@ -1,8 +1,8 @@
 """How far back logs are still needed, for the clean-up.
 
-Notices, and the results that they name, are needed by the stored sessions of clients that are away, or behind. A client
-without a session that lasts is promised nothing when it falls behind. The log of feeds is needed by feeds whose last
-append may have been cut short (``model.feeding``).
+Notices, and the results that they name, are needed by the stored sessions of clients that are away, or behind, and by
+groups that share results. A client without a session that lasts is promised nothing when it falls behind. The log of
+feeds is needed by feeds whose last append may have been cut short (``model.feeding``).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import structlog
 
 from tocsin.core.channels.request import ChannelFilter
 from tocsin.core.delivery.stored_session import StoredSession, decode_session
+from tocsin.core.shared.stored_group import GROUP_KEYS, decode_group
 from tocsin.errors import FormatNewer, Malformed
 from tocsin.model.feeding import PREFIX, FeedCell, decode_cell, floor
 from tocsin.model.results import position_of
@@ -22,18 +23,19 @@ from tocsin.ports import Cell, Log, Table
 LOOKS: Final = 16  # cells that are asked for at once: it is in no hurry
 
 
-async def retention_floor(sessions: Table, notices: Log) -> int:
-    """The oldest position of a notice that a session may still need; beyond the newest if none does.
+async def retention_floor(sessions: Table, groups: Table, notices: Log) -> int:
+    """The oldest position of a notice that a session or group may still need; beyond the newest if none does.
 
     A later subscriber needs nothing from before, so that positions below stay unneeded.
     """
     floor = await notices.last() + 1  # first: a session that is stored during the scan is not below it
-    left = list(await sessions.keys(fresh=True))  # a session that is missed here loses messages that it needs
-    while left:
-        some, left = left[:LOOKS], left[LOOKS:]
-        for cell in await asyncio.gather(*(_found(sessions, key) for key in some)):
-            if cell is not None:
-                floor = min(floor, needed(cell.value))
+    for table, prefix, oldest in ((sessions, "", needed), (groups, GROUP_KEYS, needed_by_group)):
+        left = list(await table.keys(prefix, fresh=True))  # what is missed here loses results that it needs
+        while left:
+            some, left = left[:LOOKS], left[LOOKS:]
+            for cell in await asyncio.gather(*(_found(table, key) for key in some)):
+                if cell is not None:
+                    floor = min(floor, oldest(cell.value))
     return floor
 
 
@@ -54,6 +56,19 @@ def needed(value: bytes) -> int:
         structlog.get_logger().warning("nothing is trimmed: a stored session is newer", problem=str(error))
         return 0
     return _oldest(session)
+
+
+def needed_by_group(value: bytes) -> int:
+    """The same of one stored group."""
+    try:
+        group = decode_group(value)
+    except Malformed as error:
+        structlog.get_logger().warning("a stored group is unreadable", problem=str(error))
+        return _NOTHING
+    except FormatNewer as error:
+        structlog.get_logger().warning("nothing is trimmed: a stored group is newer", problem=str(error))
+        return 0
+    return position_of(group.oldest) if group.source is not None and group.begun else _NOTHING
 
 
 _NOTHING: Final = 1 << 62

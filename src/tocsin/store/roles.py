@@ -139,6 +139,7 @@ TABLE: Final[Mapping[Role, Row]] = {
             "channel-subscriptions": "read",
             "feeder": "read fresh",
             "sessions": "read fresh",
+            "groups": "read fresh",
             "messages": "read",
         },
         hears=("N.pipeline.>",),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from mqtt5 import (
     ConnAckPacket,
     ConnectPacket,
@@ -17,7 +19,7 @@ from mqtt5 import (
     QoS,
 )
 
-from tests.unit.broker.harness import Peer
+from tests.unit.broker.harness import DEADLINE_S, Peer
 
 ZERO, ONE, TWO = QoS.AT_MOST_ONCE, QoS.AT_LEAST_ONCE, QoS.EXACTLY_ONCE
 LASTING = 3_600
@@ -61,6 +63,26 @@ async def receive(peer: Peer) -> PublishPacket:
         assert (await peer.first(PubRelPacket)).packet_id == packet.packet_id
         peer.send(PubCompPacket(packet.packet_id))
     return packet
+
+
+async def gather(peers: list[Peer], count: int) -> list[tuple[int, bytes]]:
+    """The next messages that any of these get, each seen through: (who, what)."""
+    found: list[tuple[int, bytes]] = []
+
+    async def take(number: int, peer: Peer) -> None:
+        while True:
+            found.append((number, (await receive(peer)).payload))
+
+    tasks = [asyncio.create_task(take(number, peer)) for number, peer in enumerate(peers)]
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            while len(found) < count:
+                await asyncio.sleep(0.005)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return found
 
 
 async def nothing_more(peer: Peer) -> None:

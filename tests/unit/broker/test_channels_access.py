@@ -76,6 +76,8 @@ async def code(peer: Peer, name: str) -> tuple[int, str]:
         "$channel/Wide/5/x",
         "$channel/Wide/5e0/x",
         "$channel/wide?kind=x&radius=%2B5.00",
+        "$share/g/$channel/near/bob",
+        "$share/alice/$channel/Wide/5e0/x",
     ],
 )
 async def test_another_spelling_gets_nobody_round_a_rule(door: GuardedDoor, name: str) -> None:
@@ -83,7 +85,10 @@ async def test_another_spelling_gets_nobody_round_a_rule(door: GuardedDoor, name
     assert refused == 0x8F and "not authorized" in why
 
 
-@pytest.mark.parametrize("name", ["$channel/near/alice", "$channel/Near?user=alice", "$channel/Wide/6/x"])
+@pytest.mark.parametrize(
+    "name",
+    ["$channel/near/alice", "$channel/Near?user=alice", "$channel/Wide/6/x", "$share/g/$channel/near/alice"],
+)
 async def test_what_is_allowed_is_granted(door: GuardedDoor, name: str) -> None:
     assert (await code(await alice(door), name))[0] == 1
 
@@ -96,6 +101,8 @@ async def test_to_whom_it_may_bring_nothing_a_channel_does_not_exist(
     stranger = await door.peer("s")
     refused, why = await code(stranger, f"$channel/{channel}{rest}")
     there_is_none = await code(stranger, f"$channel/Nowhere{rest}")
+    assert (refused, why.replace(channel, "Nowhere")) == there_is_none
+    refused, why = await code(stranger, f"$share/g/$channel/{channel}{rest}")
     assert (refused, why.replace(channel, "Nowhere")) == there_is_none
     said = [await asked(stranger, name, rest) for name in (channel, "Nowhere")]
     assert said[0] == said[1] and said[0][0] == 0x90

@@ -59,6 +59,10 @@ class Broker:
 
     # ── hands ───────────────────────────────────────────────────────────────────────────────────────────────
 
+    @property
+    def done(self) -> int:
+        return self.tail
+
     def keep(self, size: int) -> bool:
         self.kept += size
         return True

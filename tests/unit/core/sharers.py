@@ -108,6 +108,10 @@ class Sharer:
         found = self._story.clients[client]
         return found if found.at is self and found.welcome else None
 
+    @property
+    def done(self) -> int:
+        return self.tail
+
     def keep(self, size: int) -> bool:
         self.kept += size
         return True

@@ -32,6 +32,7 @@ EACH = {
     f"$query/{ROOM}": QueryFilter(f"$query/{ROOM}", parse(ROOM)),
     f"$streams/{ROOM}": ListingFilter(f"$streams/{ROOM}", parse(ROOM)),
     "$channel/Near/alice": ChannelFilter("$channel/Near/alice", "Near", ("alice",)),
+    "$share/g/$channel/Near/alice": SharedFilter("$share/g/$channel/Near/alice", "g", "$channel/Near/alice"),
 }
 
 
@@ -48,7 +49,7 @@ def test_a_name_is_read_into_its_type_and_keeps_its_text(name: str) -> None:
     [
         (f"$share/g/$query/{ROOM}", "a query cannot be shared"),
         (f"$share/g/$streams/{ROOM}", "a query cannot be shared"),
-        ("$share/g/$channel/Near/alice", "a channel cannot be shared"),
+        ("$share/g/$channel/Near/+", "a channel takes no wildcards"),
         ("$share/g", "a shared subscription is written"),
         ("$channel/Near/+", "a channel takes no wildcards"),
         ("$query/Room =", "query, character"),

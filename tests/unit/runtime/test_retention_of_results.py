@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tocsin.core.delivery.stored_session import FOREVER_S, StoredSession, encode_session, session_key
 from tocsin.core.delivery.window import Progress
 from tocsin.core.forwarding.table import Subscription
+from tocsin.core.shared.stored_group import (
+    Claim,
+    Member,
+    ResultsSource,
+    StoredGroup,
+    encode_group,
+    group_key,
+)
 from tocsin.model.results import NOTICES, place
 from tocsin.ports import Log, LogSpec, Record, Table, TableSpec
 from tocsin.store.memory import MemoryServer, MemoryStore
@@ -13,12 +23,12 @@ from tocsin.store.retention import retention_floor
 CHANNEL = {"$channel/Near/alice": Subscription(qos=1)}
 
 
-async def opened() -> tuple[Table, Log]:
+async def opened() -> tuple[Table, Table, Log]:
     store = MemoryStore(MemoryServer())
     log = await store.log(LogSpec(f"t-{NOTICES}", (f"t.{NOTICES}",)))
     for number in range(9):
         await log.append([Record(f"t.{NOTICES}", b"", str(number))])
-    return await store.table(TableSpec("t-sessions")), log
+    return await store.table(TableSpec("t-sessions")), await store.table(TableSpec("t-groups")), log
 
 
 async def put(
@@ -44,30 +54,50 @@ async def test_without_sessions_nothing_is_needed() -> None:
 
 
 async def test_the_oldest_that_any_session_has_not_settled_is_the_floor() -> None:
-    table, log = await opened()
+    table, groups, log = await opened()
     await put(table, "level", Progress(place(10, 0)))
-    assert await retention_floor(table, log) == 10
+    assert await retention_floor(table, groups, log) == 10
     await put(table, "behind", Progress(place(8, 3)))
-    assert await retention_floor(table, log) == 8
+    assert await retention_floor(table, groups, log) == 8
     await put(table, "unsettled", Progress(place(9, 0), (place(4, 7), place(6, 0))))
-    assert await retention_floor(table, log) == 4
+    assert await retention_floor(table, groups, log) == 4
     for number in range(40):
         await put(table, f"more-{number}", Progress(place(5 + number % 4, 0)))
-    assert await retention_floor(table, log) == 4
+    assert await retention_floor(table, groups, log) == 4
 
 
 async def test_critical_results_are_needed_by_themselves() -> None:
-    table, log = await opened()
+    table, groups, log = await opened()
     await put(table, "a", Progress(place(8, 0)), critical=Progress(place(9, 0)))
-    assert await retention_floor(table, log) == 8
+    assert await retention_floor(table, groups, log) == 8
     await put(table, "b", Progress(place(9, 0)), critical=Progress(place(9, 0), (place(5, 1),)))
-    assert await retention_floor(table, log) == 5
+    assert await retention_floor(table, groups, log) == 5
 
 
 async def test_sessions_that_get_no_results_need_none() -> None:
-    table, log = await opened()
+    table, groups, log = await opened()
     await put(table, "never", None)
     await put(table, "at QoS 0", Progress(place(2, 0)), {"$channel/Near/alice": Subscription(qos=0)})
     await put(table, "unsubscribed", Progress(place(2, 0)), {"a": Subscription(qos=1)})
     await table.put("unreadable", b"\xff")
-    assert await retention_floor(table, log) == 10
+    assert await retention_floor(table, groups, log) == 10
+
+
+async def test_a_group_needs_what_it_has_not_settled() -> None:
+    table, groups, log = await opened()
+    near = ResultsSource("Near", ("alice",), "b")
+
+    async def put_group(name: str, next_: int, **more: Any) -> None:
+        group = StoredGroup(name, next_, {"c": Member("s", 1, "", 60, 99)}, **more)
+        await groups.put(group_key(name), encode_group(group))
+
+    await groups.put("life.b", b"of a broker")
+    await put_group("of messages", 3)
+    await put_group("not begun", 0, source=near)
+    assert await retention_floor(table, groups, log) == 10
+    await put_group("behind", place(8, 1), source=near)
+    assert await retention_floor(table, groups, log) == 8
+    await put_group("given back", place(9, 0), source=near, free={place(7, 3): ()})
+    assert await retention_floor(table, groups, log) == 7
+    await put_group("claimed", place(9, 0), source=near, claims={"c": (Claim(place(6, 0), 1, 1),)})
+    assert await retention_floor(table, groups, log) == 6

@@ -36,7 +36,9 @@ from tocsin.core.channels.signals import (
     Wanted,
 )
 from tocsin.core.delivery.stored_session import StoredSession, decode_session, session_key
+from tocsin.core.filters import SharedFilter, filter_type, interest_of
 from tocsin.core.machine import Effect, Started
+from tocsin.core.shared.stored_group import GROUP_KEYS, StoredGroup, decode_group, group_key
 from tocsin.errors import Malformed, StoreFull, TocsinError
 from tocsin.model.catalogue import Channel, decode_definition
 from tocsin.model.results import STANDBY, SUBSCRIPTIONS, BackendSubscription
@@ -51,23 +53,27 @@ PREFIX: Final = "channel."  # of the keys of channels in the catalogue
 NO_ROOM: Final = (
     "subscriptions to channels take all that they may: shares.channel_subscriptions_bytes, or its disk"
 )
+LOOK_S: Final = 60  # after which a group is looked at that was made, or found, and has no member here
 LOOKS: Final = 16  # cells that a scan asks for at once: it is in no hurry
 
 
 class BackendSubscriptions:
     """The backend subscriptions of this broker, and the channels that they may be to. ``saw`` is told of every stored
-    session that a scan finds; ``borrowed``: this process has another broker's name."""
+    session that a scan finds; ``altered`` of each channel that is defined or altered, in small letters; ``borrowed``:
+    this process has another broker's name."""
 
     def __init__(
         self,
         catalogue: Table,
         subscriptions: Table,
         sessions: Table,
+        groups: Table,
         bus: Bus,
         *,
         network: str,
         broker: str,
         saw: Callable[[Cell, StoredSession], None] = lambda cell, session: None,
+        altered: Callable[[str], None] = lambda channel: None,
         borrowed: bool = False,
     ) -> None:
         self.machine = ChannelHoldings(broker)
@@ -75,9 +81,11 @@ class BackendSubscriptions:
             self.machine.borrow()
         self.generation = 0  # grows whenever a channel is defined, or is no more
         self._saw = saw
+        self._altered = altered
         self._catalogue = catalogue
         self._tables = {SUBSCRIPTIONS: subscriptions}
         self._sessions = sessions
+        self._groups = groups
         self._bus = bus
         self._network = network
         self._broker = broker
@@ -157,6 +165,7 @@ class BackendSubscriptions:
             self._defined.add(key)
             self._post(Defined(channel=channel, cause=f"{self._broker}:{key}"))
             self.generation += 1
+            self._altered(channel.name.lower())
 
     def _undefine(self, key: str) -> None:
         self._defined.discard(key)
@@ -215,6 +224,15 @@ class BackendSubscriptions:
         self.leave(session.uid, max(1, session.expiry_s))
         self._post(Doubted(session=session.uid, client=session.client, cause=session.uid))
 
+    def doubt(self, group: str) -> None:
+        """This broker need not hold what a group shares, unless the group's cell names it."""
+        self.leave(group, LOOK_S)
+        self._post(Doubted(session=group, client=group, cause=group))
+
+    def tell_holder(self, broker: str, group: str) -> None:
+        """Another broker may be the holder of a group no longer."""
+        self._shell.spawn(self._say(self._subject(broker), group))
+
     def over(self, session: StoredSession) -> None:
         """A stored session is no more."""
         if session.named(ChannelFilter):
@@ -238,7 +256,10 @@ class BackendSubscriptions:
             except UNREADABLE as error:  # the hourly scan finds it
                 self._log.warning("a session is over elsewhere", problem=str(error))
                 continue
-            uid, _, client = said.decode(errors="replace").partition(" ")
+            text = said.decode(errors="replace")
+            uid, _, client = text.partition(" ")
+            if filter_type(text) is SharedFilter:
+                uid = client = text
             self._post(Doubted(session=uid, client=client, cause=f"{self._broker}:told {uid}"))
 
     def _subject(self, broker: str) -> str:
@@ -275,6 +296,8 @@ class BackendSubscriptions:
         self._post(looked)
 
     async def _looked(self, asked: LookAt) -> Looked:
+        if filter_type(asked.session) is SharedFilter:
+            return await self._looked_at_group(asked)
         session = _decoded(await self._sessions.get(session_key(asked.client), fresh=True))
         home: Literal["here", "elsewhere", "nowhere"] = "nowhere"
         names: tuple[str, ...] = ()
@@ -295,6 +318,38 @@ class BackendSubscriptions:
             expiry_s=expiry_s,
             cause=asked.cause,
         )
+
+    async def _looked_at_group(self, asked: LookAt) -> Looked:
+        """The same of a group: its home is its holder."""
+        name, pattern = asked.session, interest_of(asked.session).pattern
+        group = _decoded_group(await self._groups.get(group_key(name), fresh=True))
+        source = None if group is None else group.source
+        home: Literal["here", "elsewhere", "nowhere"] = "nowhere"
+        ready = True
+        if source is not None:
+            home = "here" if source.holder == self._broker else "elsewhere"
+            if home == "elsewhere" and self._means_something(pattern):
+                key = BackendSubscription(source.channel, source.values, source.holder).key
+                ready = await self._tables[SUBSCRIPTIONS].get(key, fresh=True) is not None
+            if not ready:
+                self.tell_holder(source.holder, name)
+        return Looked(
+            session=name,
+            client=name,
+            visits=asked.visits,
+            home=home,
+            ready=ready,
+            names=(pattern,),
+            expiry_s=LOOK_S,
+            cause=asked.cause,
+        )
+
+    def _means_something(self, name: str) -> bool:
+        try:
+            self.machine.check(name)
+        except FilterInvalid:
+            return False
+        return True
 
     async def _holds(self, broker: str, names: Iterable[str]) -> bool:
         """Whether a broker has the cells of these subscriptions, as far as they mean something."""
@@ -317,6 +372,8 @@ class BackendSubscriptions:
                 self._found(session, asked.cause)
                 if session is not None:
                     self._saw(cell, session)
+            async for cell in _cells(self._groups, await self._groups.keys(GROUP_KEYS, fresh=True)):
+                self._found_group(_decoded_group(cell), asked.cause)
         except TocsinError as error:
             self._log.warning("the sessions could not be looked through", problem=str(error))
             self._post(Scanned(whole=False, cause=asked.cause))
@@ -336,12 +393,27 @@ class BackendSubscriptions:
             )
         )
 
+    def _found_group(self, group: StoredGroup | None, cause: str) -> None:
+        if group is None or group.source is None or group.source.holder != self._broker:
+            return
+        names = (interest_of(group.name).pattern,)
+        self._post(
+            SessionFound(session=group.name, client=group.name, names=names, expiry_s=LOOK_S, cause=cause)
+        )
+
 
 def _decoded(cell: Cell | None) -> StoredSession | None:
     try:
         return None if cell is None else decode_session(cell.value)
     except Malformed:
         return None  # the broker that takes it announces that
+
+
+def _decoded_group(cell: Cell | None) -> StoredGroup | None:
+    try:
+        return None if cell is None else decode_group(cell.value)
+    except Malformed:
+        return None  # brokers with members announce that
 
 
 async def _cells(table: Table, keys: Collection[str]) -> AsyncIterator[Cell]:

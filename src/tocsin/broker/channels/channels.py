@@ -62,15 +62,23 @@ class Channels:
 
     # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def problem(self, taker: Client, name: str) -> str | None:
-        """Why a client cannot have a subscription; None if it can."""
-        machine = self.backend.machine
+    def refused(self, taker: Client, name: str) -> str | None:
+        """Why a client may not have the results of a channel with values, be it alone or in a group; None if it may."""
         try:
-            bound = machine.check(name, taker.may_subscribe)
+            bound = self.backend.machine.check(name, taker.may_subscribe)
         except FilterInvalid as error:
             return error.problem
         if not taker.may_receive(bound.topic):
             return f"not authorized: the client may not subscribe to {bound.topic!r}"
+        return None
+
+    def problem(self, taker: Client, name: str) -> str | None:
+        """Why a client cannot have a subscription; None if it can."""
+        refusal = self.refused(taker, name)
+        if refusal is not None:
+            return refusal
+        machine = self.backend.machine
+        bound = machine.check(name)
         for other in self._names.get(taker, ()):
             meaning = machine.meaning(other)
             if other != name and meaning is not None and meaning.k == bound.k:

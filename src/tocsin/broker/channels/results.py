@@ -55,7 +55,7 @@ class Results:
         source: ResultSource,
         broker: str,
         *,
-        unseen: Callable[[int], Collection[str]],
+        unseen: Callable[[Notice], Collection[str]],
     ) -> None:
         self.tail = self.done = place(1, 0) - 1
         self.dispatched = 0  # results
@@ -64,7 +64,7 @@ class Results:
         self._subject = subject
         self._source = source
         self._broker = broker
-        self._unseen = unseen  # the ks of which the own files may have nothing, for what a tick knew
+        self._unseen = unseen  # the ks of which the own files may have nothing, for what a notice's tick knew
         self._logger = structlog.get_logger()
 
     def statistics(self) -> dict[str, int]:
@@ -77,6 +77,10 @@ class Results:
     async def open(self) -> None:
         """Find where the notices end: what comes after is dispatched."""
         self.tail = self.done = place(await self._log.last() + 1, 0) - 1
+
+    async def end(self) -> int:
+        """A place that everything whose notice is there by now is at or before, whatever was dispatched here."""
+        return place(await self._log.last(fresh=True) + 1, 0) - 1
 
     async def look(self) -> None:
         """See how many notices there are, to report how far behind we are."""
@@ -104,7 +108,7 @@ class Results:
         self.tail = place(entry.position + 1, 0) - 1
         notice = self._notice(entry)
         if notice is not None:
-            await self._pass_on(entry.position, notice, frozenset(self._unseen(notice.seen)), dispatch)
+            await self._pass_on(entry.position, notice, frozenset(self._unseen(notice)), dispatch)
         self.done = self.tail
 
     async def _pass_on(

@@ -6,6 +6,7 @@
 | shared | the client is a durable member of the group | 0x97: the group is full; 0x80: it is another user's |
 | query, listing | the coordinator has answered, or for a while | 0x97: the coordinator does not take it |
 | channel | the backend subscription is stored | 0x8F: there is no such channel; 0x97: no room for it |
+| shared channel | both of shared and of channel | as of both |
 | any | the broker's backups know of it | |
 
 ``acknowledge`` gathers what there is to wait for in one task. If there is nothing, SUBACK goes out at once and no task
@@ -377,6 +378,9 @@ class ClientSubscriber:
             return str(full), full.code
         if wanted.name not in self._client.delivery.subscriptions:
             return None  # it has unsubscribed since
+        problem = await self._channel_problem(wanted) if wanted.of_results else None
+        if problem is not None:
+            return problem, SubAckReasonCode.TOPIC_FILTER_INVALID
         outcome = await self._join(wanted.name, subscription)
         return (str(outcome), outcome.code) if isinstance(outcome, NoMember) else None
 
@@ -403,6 +407,13 @@ class ClientSubscriber:
         except NoMember as error:
             self._groups.pop(name, None)
             return error
+
+    async def _channel_problem(self, wanted: SharedFilter) -> str | None:
+        """Why the client may not have the results that a group shares; as of a channel of its own (``_held``)."""
+        channels = self._durable.channels
+        if channels.refused(self._client, wanted.pattern) is not None:
+            await channels.backend.refresh(wanted.pattern)
+        return channels.refused(self._client, wanted.pattern)
 
     # ── queries ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -18,7 +18,6 @@ from argon2.exceptions import Argon2Error
 from mqtt5 import PublishPacket
 
 from tocsin.broker.client import ClientConnection
-from tocsin.broker.forwarding.frames import frame_of
 from tocsin.core.access.accounts import PREFIX, is_registered
 from tocsin.core.access.admission import Origin, is_loopback, source_of
 from tocsin.core.access.registration import (
@@ -36,7 +35,7 @@ from tocsin.core.access.registration import (
     UsersChanged,
 )
 from tocsin.core.channels.pull import ECHO_MAX_BYTES, echo_bytes
-from tocsin.core.delivery.grant import Grant
+from tocsin.core.delivery.grant import Grant, frame_of
 from tocsin.core.machine import Effect, Event, Watched
 from tocsin.model.publication import Publication
 from tocsin.ports import Table

@@ -388,6 +388,8 @@ class Exchange:
     ) -> bool:
         """False if that is one filter too many."""
         match wanted:
+            case SharedFilter(of_results=True):
+                pass  # its group reads results by itself
             case TopicFilter(name=name) | SharedFilter(name=name):
                 return self.interests.subscribe(target, name, subscription, bound=bound)
             case QueryFilter() | ListingFilter():
@@ -401,6 +403,8 @@ class Exchange:
 
     def unsubscribe(self, target: Client, wanted: StoredFilter) -> None:
         match wanted:
+            case SharedFilter(of_results=True):
+                pass
             case TopicFilter(name=name) | SharedFilter(name=name):
                 self.interests.unsubscribe(target, name)
             case QueryFilter() | ListingFilter():

@@ -11,14 +11,15 @@ import structlog
 from mqtt5 import SubAckReasonCode
 
 from tocsin.broker.client import Client
-from tocsin.broker.delivery.message_log import MessageLog
 from tocsin.broker.links.link import NO_MAXIMUM
+from tocsin.broker.shared.sources import Source
 from tocsin.core.budgets.budget import Budget
+from tocsin.core.channels.request import Bound
 from tocsin.core.delivery.grant import Frames, Grant
 from tocsin.core.delivery.window import WAIT, DeliveryWindow
 from tocsin.core.forwarding.table import Subscription
 from tocsin.core.forwarding.tallies import Count
-from tocsin.core.machine import Effect
+from tocsin.core.machine import Effect, Event
 from tocsin.core.session.subscribe import REFUSED
 from tocsin.core.shared.machine import Sharing
 from tocsin.core.shared.room import GroupRoom
@@ -28,25 +29,31 @@ from tocsin.core.shared.signals import (
     EndFound,
     EndUnknown,
     FindEnd,
+    Follow,
     Forget,
     Give,
+    Held,
+    Hold,
     Join,
     Joined,
+    LetGo,
+    LookAgain,
     Matched,
+    NotHeld,
     PartFailed,
-    PartRead,
     ReadPart,
     Turned,
     Unwanted,
     Vanished,
 )
-from tocsin.core.shared.stored_group import GROUPS, Claim
-from tocsin.errors import TocsinError
+from tocsin.core.shared.stored_group import GROUPS, Claim, ResultsSource
+from tocsin.errors import StoreFull, TocsinError
 from tocsin.model.publication import Publication
 from tocsin.ports import Table
 from tocsin.runtime.faults.kill_points import BEFORE_SEND, reach
 from tocsin.runtime.machines.clock import wall_s, wall_us
 from tocsin.runtime.machines.shell import Shell
+from tocsin.wire.topics import FilterInvalid
 
 
 class NoMember(TocsinError):
@@ -71,7 +78,6 @@ class NoMember(TocsinError):
 class GroupPorts(Protocol):
     """The parts that all groups of a broker share."""
 
-    message_log: MessageLog
     table: Table
     life: str
     members_max: int
@@ -86,16 +92,27 @@ class GroupPorts(Protocol):
 
     def crowded(self) -> None: ...
 
+    def follow(self, group: LocalGroup, source: ResultsSource | None) -> None: ...
+
+    async def hold(self, name: str) -> Bound: ...
+
+    def let_go(self, name: str) -> None: ...
+
+    def look_again(self, name: str, broker: str) -> None: ...
+
 
 class LocalGroup:
     """A group that has members at this broker. A failure of it ends the broker: it speaks for all its members."""
 
-    def __init__(self, name: str, world: GroupPorts) -> None:
+    def __init__(self, name: str, source: Source, world: GroupPorts, *, of_results: bool) -> None:
         self.name = name
-        self.filter = name.split("/", 2)[2]
+        self.source = source
+        self.of_results = of_results
         self._world = world
         self._room = GroupRoom(world.budget.account(None))
-        self._machine = Sharing(name, world.life, self, world.members_max)
+        self._machine = Sharing(name, world.life, self, world.members_max, of_results=of_results)
+        self._holds = 0  # how often it was asked to hold its backend subscription, or to let it go
+        self._holding = False
         self._shell = Shell(
             self._machine, self._carry_out, world.failed, tables={GROUPS: world.table}, clock=wall_us
         )
@@ -145,6 +162,11 @@ class LocalGroup:
         if joining is not None:
             joining.set_exception(NoMember(self.name, "the connection is over"))
 
+    @property
+    def members(self) -> int:
+        """How many members are here."""
+        return len(self._takers)
+
     def count(self) -> Count:
         """The bytes since the last count, for each member here."""
         size, self.given_bytes = self.given_bytes, 0
@@ -155,7 +177,11 @@ class LocalGroup:
 
     @property
     def tail(self) -> int:
-        return self._world.message_log.tail
+        return self.source.tail
+
+    @property
+    def done(self) -> int:
+        return self.source.done
 
     def alive(self, life: str) -> bool:
         return self._world.alive(life)
@@ -167,7 +193,7 @@ class LocalGroup:
     def takes(self, client: str, matched: Matched) -> int:
         publication = matched.publication
         taker, subscription = self._takers.get(client, (None, None))
-        if taker is None or subscription is None or not taker.may_receive(publication.topic):
+        if taker is None or subscription is None or not taker.may_receive(self.source.topic(publication)):
             return CANNOT
         granted = _grant(subscription, publication)
         if taker.send_max_bytes < NO_MAXIMUM:
@@ -222,11 +248,23 @@ class LocalGroup:
                     code = REFUSED if foreign else SubAckReasonCode.QUOTA_EXCEEDED
                     joining.set_exception(NoMember(self.name, reason, code, full=full))
             case ReadPart():
-                _, size = self._world.message_log.pages_of((self.filter,))
+                size = max(self.source.page_bytes, effect.least)
                 begin = partial(self._begin_read, effect, size)
                 self._room.before_read(size, begin, self._world.crowded)
             case FindEnd():
                 self._shell.spawn(self._find_end(effect))
+            case Hold():
+                self._holding = True
+                self._hold(effect)
+            case LetGo():
+                self._holding = False
+                self._holds += 1
+                self._world.let_go(self.name)
+            case LookAgain(broker=broker):
+                self._world.look_again(self.name, broker)
+            case Follow(source=source):
+                self._world.follow(self, source)
+                self.source.followed = source
             case Bereft():
                 self._bereft(effect)
             case Unwanted(messages=messages):
@@ -263,34 +301,51 @@ class LocalGroup:
         reach(BEFORE_SEND)
         frame = frames.of(taker.version, granted, give.packet_id, give.repeat)
         self.given_bytes += len(frame)
+        self.source.note_sent()
         taker.queue(frame)
 
     def _begin_read(self, asked: ReadPart, size: int) -> None:
         self._shell.spawn(self._read(asked, size))
 
     async def _read(self, asked: ReadPart, size: int) -> None:
-        message_log = self._world.message_log
-        read: PartRead | PartFailed
+        read: Event
         try:
-            batch = await message_log.read((self.filter,), asked.start, limit=asked.limit)
-            matched = [
-                Matched(entry, publication)
-                for entry in batch.entries
-                if (publication := message_log.publication(entry)) is not None
-            ]
-            read = PartRead(matched=matched, next=batch.next, tail=message_log.tail, cause=asked.cause)
+            read = await self.source.read(asked)
         except TocsinError as error:
             read = PartFailed(error=error, cause=asked.cause)
         self._room.after_read(size, partial(self.post, read))
 
     async def _find_end(self, asked: FindEnd) -> None:
         try:
-            position = await self._world.message_log.end()
+            position = await self.source.end()
         except TocsinError as error:
             self._log.warning("a group cannot begin yet", group=self.name, problem=str(error))
             self.post(EndUnknown(revision=asked.revision, cause=asked.cause))
             return
         self.post(EndFound(revision=asked.revision, position=position, cause=asked.cause))
+
+    # ── the backend subscription of a group of results ──────────────────────────────────────────────────────
+
+    def altered(self) -> None:
+        """The group's channel is another: so may be what it holds."""
+        if self._holding:
+            self._hold(Hold(cause=f"{self.name} altered"))
+
+    def _hold(self, asked: Hold) -> None:
+        self._holds += 1
+        self._shell.spawn(self._held(asked, self._holds))
+
+    async def _held(self, asked: Hold, turn: int) -> None:
+        """Hold it; what comes of an earlier turn counts for nothing."""
+        said: Event
+        try:
+            said = Held(bound=await self._world.hold(self.name), cause=asked.cause)
+        except StoreFull as error:
+            said = NotHeld(reason=str(error), full=True, cause=asked.cause)
+        except FilterInvalid as error:
+            said = NotHeld(reason=error.problem, cause=asked.cause)
+        if turn == self._holds:
+            self.post(said)
 
     def close(self) -> None:
         """The broker stops."""

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
 import structlog
 
+from tocsin.broker.channels.channels import Channels
 from tocsin.broker.client import Client
 from tocsin.broker.delivery.message_log import MessageLog
 from tocsin.broker.shared.group import LocalGroup, NoMember
+from tocsin.broker.shared.sources import LogEntries, ResultEntries
 from tocsin.core.budgets.budget import Budget, Kind
+from tocsin.core.channels.request import Bound
 from tocsin.core.delivery.stored_session import StoredSession
-from tocsin.core.filters import SharedFilter
+from tocsin.core.filters import SharedFilter, interest_of
 from tocsin.core.forwarding.table import ForwardingTable, Subscription
 from tocsin.core.forwarding.tallies import Count
 from tocsin.core.machine import Watched
@@ -41,6 +44,7 @@ from tocsin.core.shared.stored_group import (
     LIVES,
     UNKNOWN_LIFE,
     Claim,
+    ResultsSource,
     decode_life,
     encode_life,
     group_key,
@@ -48,7 +52,9 @@ from tocsin.core.shared.stored_group import (
 )
 from tocsin.errors import StoreFull, TocsinError
 from tocsin.model.publication import Publication
+from tocsin.model.results import Notice
 from tocsin.ports import Change, Entry, Table
+from tocsin.results.reader import Result
 from tocsin.runtime.machines.tasks import Ending
 
 REFRESH_S: Final = 2.0
@@ -67,6 +73,7 @@ class Groups:
         self,
         table: Table,
         message_log: MessageLog,
+        channels: Channels,
         *,
         life: str,
         groups_max: int,
@@ -75,7 +82,8 @@ class Groups:
         budget: Budget,
     ) -> None:
         self.table = table
-        self.message_log = message_log
+        self._message_log = message_log
+        self._channels = channels
         self.life = life
         self.members_max = members_max
         self.unwanted = unwanted  # told how many messages no member of their group could take
@@ -85,6 +93,7 @@ class Groups:
         self.local: dict[str, LocalGroup] = {}  # the groups with members here, by name
         self._by_key: dict[str, LocalGroup] = {}
         self._matching: ForwardingTable[LocalGroup] = ForwardingTable()
+        self._of_k: dict[str, dict[LocalGroup, ResultEntries]] = {}  # k → the groups that have its results
         self._alive: dict[str, str] = {}  # key → the life that is there
         self._written_s = -math.inf  # when the own life was written last
         self._watching = False  # the watch has told all that there is
@@ -212,9 +221,18 @@ class Groups:
     def _group(self, name: str) -> LocalGroup:
         group = self.local.get(name)
         if group is None:
-            group = self.local[name] = self._by_key[group_key(name)] = LocalGroup(name, self)
-            self._matching.subscribe(group, group.filter, _ANY)
+            group = self.local[name] = self._by_key[group_key(name)] = self._make(name)
             self._idle.clear()
+        return group
+
+    def _make(self, name: str) -> LocalGroup:
+        wanted = interest_of(name)
+        assert isinstance(wanted, SharedFilter)
+        if wanted.of_results:
+            self._channels.results.expected()
+            return LocalGroup(name, ResultEntries(self._channels, wanted.pattern), self, of_results=True)
+        group = LocalGroup(name, LogEntries(self._message_log, wanted.pattern), self, of_results=False)
+        self._matching.subscribe(group, wanted.pattern, _ANY)
         return group
 
     def leave(self, name: str, taker: Client, session: str, expiry_s: int) -> None:
@@ -239,6 +257,7 @@ class Groups:
     def vanished(self, group: LocalGroup) -> None:
         del self.local[group.name], self._by_key[group_key(group.name)]
         self._matching.drop(group)
+        self.follow(group, None)
         if not self.local:
             self._idle.set()
 
@@ -260,6 +279,66 @@ class Groups:
         """An entry that the message log has just brought; to be told while there are groups (``local``)."""
         for group, _ in self._matching.wanted(publication.topic):
             group.post(Arrived(matched=Matched(entry, publication), cause=entry.id))
+
+    # ── results ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def follow(self, group: LocalGroup, source: ResultsSource | None) -> None:
+        """The results that a group has from now on."""
+        followed = group.source.followed
+        if followed is not None:
+            of_k = self._of_k.get(followed.bound.k, {})
+            of_k.pop(group, None)
+            if not of_k:
+                self._of_k.pop(followed.bound.k, None)
+        if source is not None and isinstance(group.source, ResultEntries):
+            self._of_k.setdefault(source.bound.k, {})[group] = group.source
+
+    def unseen(self, notice: Notice) -> set[str]:
+        """The ks of groups whose results in a notice are in other brokers' files: this one does not hold them."""
+        if not self._of_k:
+            return set()
+        holds, executed = (
+            self._channels.backend.machine.holds,
+            {each.channel.lower() for each in notice.executions},
+        )
+        return {
+            k
+            for k, groups in self._of_k.items()
+            if not holds(k) and any(source.is_of(executed) for source in groups.values())
+        }
+
+    def result(self, place: int, notice: Notice, result: Result) -> None:
+        """A result that a notice has brought."""
+        for group, source in tuple(self._of_k.get(result.k, {}).items()):
+            matched = source.matched(place, notice, result)
+            group.post(Arrived(matched=matched, cause=f"{notice.tick}-{result.ordinal}"))
+
+    async def hold(self, name: str) -> Bound:
+        """Hold the backend subscription of a group under this broker's name. ``StoreFull``; ``FilterInvalid`` if there
+        is no such channel."""
+        pattern, backend = interest_of(name).pattern, self._channels.backend
+        await backend.hold(name, name, (pattern,))
+        return backend.machine.check(pattern)
+
+    def let_go(self, name: str) -> None:
+        """This broker need not hold it, unless the group's cell says so."""
+        self._channels.backend.doubt(name)
+
+    def look_again(self, name: str, broker: str) -> None:
+        """A broker may be the holder of a group no longer."""
+        self._channels.backend.tell_holder(broker, name)
+
+    def altered(self, channel: str) -> None:
+        """A channel, named in small letters, is defined, or is another."""
+        for group in tuple(self.local.values()):
+            if isinstance(group.source, ResultEntries) and group.source.channel == channel:
+                group.altered()
+
+    def held(self) -> Iterator[tuple[str, int]]:
+        """The groups of results with members here, and how many these are; other groups are filters, too."""
+        return ((name, group.members) for name, group in self.local.items() if group.of_results)
+
+    # ── figures ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def counts(self) -> list[Count]:
         """The bytes that members here were given since the last time."""

@@ -7,7 +7,8 @@ Transitions of ``ChannelHoldings``:
 
 A broker holds ``k`` while any session that it serves, or served last, is subscribed to it: sessions of connected
 clients, and stored ones of clients that are away (their **home** is here). For the pipeline (k, broker) is one cell of
-the table ``SUBSCRIPTIONS`` (``core.channels.cells``), however many sessions want it.
+the table ``SUBSCRIPTIONS`` (``core.channels.cells``), however many sessions want it. A group that shares results
+(``core.shared.holding``) is a session here, under its own name; the holder that its cell names is its home.
 
 Several **names** (subscriptions as clients wrote them) may mean one k; what a name means follows from the channel's
 definition, and is found again when that changes. A name that means nothing just now is kept, and holds nothing.
@@ -139,6 +140,10 @@ class ChannelHoldings(TableMachine):
     def names(self, k: str) -> Iterable[str]:
         """The wanted names that mean k."""
         return self._cells.names(k)
+
+    def holds(self, k: str) -> bool:
+        """Whether results of k are in this broker's own files: ``unseen`` tells those of which that is not sure yet."""
+        return self._cells.holds(k)
 
     def unseen(self, seen: int) -> set[str]:
         """The ks whose cells a tick did not know that knew the table up to this revision."""

@@ -3,7 +3,7 @@
 Every filter is judged by itself: a bad one is refused with its own reason code, and the others are granted, each
 with the QoS that was asked for. A filter that is subscribed again replaces its options. ``$share/group/filter`` is a
 subscription of its own beside ``filter``. A query or listing is granted to everybody: whether a client may receive a
-stream is asked of each stream. A channel is granted here if it can be read, at QoS 1 at most;
+stream is asked of each stream. A channel, shared or not, is granted here if it can be read, at QoS 1 at most;
 whether there is one, with such parameters, and whether the client may have it, the shell finds out.
 
 Invariant: never more than ``subscriptions_max`` subscriptions, nor than ``subscriptions_max_bytes``, but for restored
@@ -132,6 +132,8 @@ class Subscriptions:
             case SharedFilter() if not limits.shared:
                 code = SubAckReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
                 return None, code, "shared subscriptions are not offered"
+            case SharedFilter() if read.of_results:
+                granted = SubAckReasonCode(min(int(granted), 1))
             case TopicFilter() | SharedFilter() if self._may is not None and not self._may(read.pattern):
                 problem = f"not authorized: the client may not subscribe to {read.pattern!r}"
                 return None, REFUSED, problem

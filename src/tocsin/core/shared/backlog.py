@@ -7,7 +7,8 @@ and later has the log read from ``below`` on, until it has caught up. Entries be
 members, or to be sent again) are fetched one by one when they are wanted.
 
 Every entry **costs** bytes of the broker's budget for groups (``Room``). Without room nothing more is taken, as if the
-backlog were full. A backlog that nobody here can take from is dropped when others need its room, and read again later.
+backlog were full; the next read waits for as much room as that entry needs. A backlog that nobody here can take from is
+dropped when others need its room, and read again later.
 
 Invariants: what is kept costs what was taken of the budget; no more than ENTRIES_MAX entries and BYTES_MAX bytes (but
 for one entry) are kept of what is to come, and FETCHED_MAX entries and as many bytes of what was; one read at a time.
@@ -60,6 +61,7 @@ class Backlog:
             None  # what the read under way looks for; None: for what is to come
         )
         self._stale = False  # … and it began before the knowledge was thrown away
+        self._least = 0  # what the entry costs for which there was no room last; 0: there was for all
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -88,12 +90,18 @@ class Backlog:
 
     def _keep(self, matched: Matched) -> bool:
         """Whether there is room for an entry that comes next."""
-        if self._full or not self._room.keep(cost_of(matched)):
+        if self._full or not self._take_room(matched):
             return False
         self._entries[matched.position] = matched
         self._bytes += len(matched.entry.payload)
         self.below = matched.position + 1
         return True
+
+    def _take_room(self, matched: Matched) -> bool:
+        cost = cost_of(matched)
+        taken = self._room.keep(cost)
+        self._least = 0 if taken else cost
+        return taken
 
     def passed(self, tail: int) -> None:
         """Every entry up to here was dispatched, and has arrived if it matched."""
@@ -149,10 +157,10 @@ class Backlog:
             self._make_room(min(missing))
         if missing and self._fetched_bytes < BYTES_MAX:  # else those come first that are here
             self.reading, self._wanted = True, frozenset(missing)
-            return [ReadPart(start=min(missing), limit=FETCHED_MAX)]
+            return [ReadPart(start=min(missing), limit=FETCHED_MAX, least=self._least)]
         if not self.live and len(self._entries) <= ENTRIES_MAX // 2 and self._bytes <= BYTES_MAX // 2:
             self.reading, self._wanted = True, None
-            return [ReadPart(start=self.below, limit=ENTRIES_MAX // 2)]
+            return [ReadPart(start=self.below, limit=ENTRIES_MAX // 2, least=self._least)]
         return []
 
     def _make_room(self, position: int) -> None:
@@ -170,7 +178,7 @@ class Backlog:
             for matched in found:
                 if matched.position in self._fetched:
                     continue  # it came another way since
-                if self._fetched_bytes >= BYTES_MAX or not self._room.keep(cost_of(matched)):
+                if self._fetched_bytes >= BYTES_MAX or not self._take_room(matched):
                     break
                 self._fetched[matched.position] = matched
         elif not stale:

@@ -31,6 +31,7 @@ class GroupDraft:
         self.next = group.next
         self.first = group.first
         self.owner = group.owner
+        self.source = group.source
         self.members = dict(group.members)
         self.free = dict(group.free)
         self._name = group.name
@@ -181,7 +182,9 @@ class GroupDraft:
             return None
         claims = {client: tuple(claims) for client, claims in self._claims.items() if claims}
         free = dict(sorted(self.free.items()))
-        return StoredGroup(self._name, self.next, self.members, claims, free, self.first, self.owner)
+        return StoredGroup(
+            self._name, self.next, self.members, claims, free, self.first, self.owner, self.source
+        )
 
 
 def _stored_bytes(text: str) -> int:

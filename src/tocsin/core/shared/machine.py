@@ -1,6 +1,7 @@
-"""One group at one broker: which messages its members here take from the log, and what becomes of them.
+"""One group at one broker: which messages its members here take from the group's source, and what becomes of them.
 
-Every broker that has members of a group runs this machine, and all of them write one cell
+The source is the message log, or the results of a channel; the machine is the same, and a result is one of its
+messages. Every broker that has members of a group runs this machine, and all of them write one cell
 (``core.shared.stored_group``). A broker takes messages by writing claims, many at a time, and sends them once the
 claims are written. Only the cell decides which member has what: after a conflict, or a write without an answer, the
 broker reads the cell, and its contents count.
@@ -12,13 +13,17 @@ Transitions of ``Sharing``:
 
     new       Join, SessionOver → here
     here      Join, Leave, Quit, SessionOver, Settle, Crowded, RoomMade, Arrived, PartRead, PartFailed, EndFound,
-              Watched, Stored, StoreFailed, TimerFired → vanished
+              Held, NotHeld, Watched, Stored, StoreFailed, TimerFired → vanished
               EndUnknown, OutOfSight
-    vanished  Leave, Quit, Settle, RoomMade, Arrived, PartRead, PartFailed, EndFound, EndUnknown, OutOfSight, Watched,
-              Stored, StoreFailed, TimerFired → nothing
+    vanished  Leave, Quit, Settle, RoomMade, Arrived, PartRead, PartFailed, EndFound, EndUnknown, OutOfSight, Held,
+              NotHeld, Watched, Stored, StoreFailed, TimerFired → nothing
 
 **Where a new group begins** is decided by ``core.shared.start``. Members whose group ends before they leave (it was
 taken for dead here, or the cell has expired) have missed something, and are sent away (``Bereft``).
+
+**A group of results** is made by a broker that holds its backend subscription (``core.shared.holding``). Results are
+kept while a group may need them, so how far it is must not lag far behind, also if there is nothing for it: then the
+cell is written every CHECKPOINT_US.
 
 **Which member takes what** is decided by ``core.shared.claims``: the broker whose turn it is claims at once, the
 others claim what is still unclaimed after GRACE_US. Members of one broker that have room take turns.
@@ -41,6 +46,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
+from tocsin.core.delivery.tracks import CHECKPOINT_US
 from tocsin.core.machine import (
     Effect,
     Event,
@@ -58,6 +64,7 @@ from tocsin.core.shared.broker_runs import LIFE, Lives
 from tocsin.core.shared.cell import PUT, GroupCell
 from tocsin.core.shared.claims import Claiming, Planned
 from tocsin.core.shared.draft import GroupDraft
+from tocsin.core.shared.holding import Holding
 from tocsin.core.shared.member import LocalMember
 from tocsin.core.shared.signals import (
     AFTERWARDS,
@@ -66,9 +73,12 @@ from tocsin.core.shared.signals import (
     Crowded,
     EndFound,
     EndUnknown,
+    Follow,
+    Held,
     Join,
     Leave,
     MemberPorts,
+    NotHeld,
     OutOfSight,
     PartFailed,
     PartRead,
@@ -83,7 +93,7 @@ from tocsin.core.shared.signals import (
     Vanished,
 )
 from tocsin.core.shared.start import Beginning
-from tocsin.core.shared.stored_group import MEMBERS_MAX_BYTES, StoredGroup, ttl_us
+from tocsin.core.shared.stored_group import MEMBERS_MAX_BYTES, ResultsSource, StoredGroup, ttl_us
 from tocsin.errors import StoreFull, Trimmed
 
 NO_ROOM: Final = "the store has no room for groups (shares.groups_bytes, or its disk)"
@@ -99,9 +109,14 @@ class Sharing(TableMachine):
     timers = SharingTimer
     state: SharingState = SharingState.NEW
 
-    def __init__(self, name: str, life: str, hands: MemberPorts, members_max: int) -> None:
+    def __init__(
+        self, name: str, life: str, hands: MemberPorts, members_max: int, *, of_results: bool = False
+    ) -> None:
         self._name = name
         self._life = life
+        self._of_results = of_results
+        self._holding = Holding(life, of_results=of_results)
+        self._source: ResultsSource | None = None  # what is followed here
         self._hands = hands
         self._members_max = members_max
         self._cell = GroupCell(name)
@@ -197,7 +212,8 @@ class Sharing(TableMachine):
             return [SetTimer(name=SharingTimer.READ_AGAIN, delay_us=READ_AGAIN_US)]
         effects: list[Effect] = []
         if self._backlog.trimmed(event.error.oldest):
-            words = "messages were trimmed before a group got them"
+            what = "results" if self._of_results else "messages"
+            words = f"{what} were trimmed before a group got them"
             facts = {"group": self._name, "problem": str(event.error)}
             effects.append(Say(text=words, level="warning", facts=facts))
         return [*effects, *self._go_on(now_us)]
@@ -224,6 +240,29 @@ class Sharing(TableMachine):
         if not self._beginning.failed(event):
             return []
         return [SetTimer(name=SharingTimer.READ_AGAIN, delay_us=READ_AGAIN_US)]
+
+    # ── the backend subscription of a group of results ──────────────────────────────────────────────────────
+
+    def _on_held(self, event: Held, now_us: int) -> list[Effect]:
+        self._holding.held(event)
+        return self._go_on(now_us)
+
+    def _on_not_held(self, event: NotHeld, now_us: int) -> list[Effect]:
+        """The group can be made by nobody here; if there is one, its holder stays who it is."""
+        effects = self._holding.failed()
+        if self._cell.known and self._holding.waits(self._cell.group):
+            effects += self._turn_away(event.reason, full=event.full)
+        return [*effects, *self._end_if_idle()]
+
+    def _follow(self, group: StoredGroup | None) -> list[Effect]:
+        """Have what arrives be what the cell says."""
+        source = None if group is None else group.source
+        before, self._source = self._source, source
+        if before == source:
+            return []
+        if before is not None and source is not None and before.bound != source.bound:
+            self._backlog.drop()  # the channel was altered: the group's results are others from now on
+        return [Follow(source=source)]
 
     # ── what the cell says ──────────────────────────────────────────────────────────────────────────────────
 
@@ -302,7 +341,8 @@ class Sharing(TableMachine):
             for client, session in self._over
             if client in members and members[client].session == session
         }
-        self._backlog.passed(self._hands.tail)
+        effects += [*self._holding.learn(group), *self._follow(group)]
+        self._backlog.passed(self._hands.done)
         if group is not None and group.begun:
             self._backlog.rebase(group.next, self._claiming.wanted(group), self._hands.tail)
         return [*effects, *self._go_on(now_us)]
@@ -339,6 +379,8 @@ class Sharing(TableMachine):
             elif not self._dropped or self._has_room:
                 self._dropped = False
                 effects += self._backlog.ask(self._claiming.wanted(group))
+        if self._holders:
+            effects += self._holding.ask(group)
         first = self._claiming.first(group)
         if self._is_due(group, first):
             effects += self._write(now_us)
@@ -346,7 +388,11 @@ class Sharing(TableMachine):
 
     def _is_due(self, group: StoredGroup | None, first: int) -> bool:
         """Whether the cell is to be written now."""
+        if self._holders and self._holding.waits(group):
+            return False
         if self._over or self._lives.over or self._overdue or self._ageing:
+            return True
+        if group is not None and self._holders and self._holding.due(group):
             return True
         if any(holder.restless(group) for holder in self._holders.values()):
             return True
@@ -361,9 +407,8 @@ class Sharing(TableMachine):
         effects: list[Effect] = []
         if self._cell.busy:
             return effects
-        if not self._holders and not self._over:
-            self.state = SharingState.VANISHED
-            return [Vanished()]
+        if ended := self._end_if_idle():
+            return ended
         if not self._soon and any(holder.settled for holder in self._holders.values()):
             self._soon = True
             effects.append(SetTimer(name=SharingTimer.SETTLE_SOON, delay_us=SETTLE_AFTER_US))
@@ -371,6 +416,13 @@ class Sharing(TableMachine):
             self._waiting_for = first
             effects.append(SetTimer(name=SharingTimer.GRACE, delay_us=GRACE_US))
         return effects
+
+    def _end_if_idle(self) -> list[Effect]:
+        """There is nobody here, and nothing to store."""
+        if self._cell.busy or self._holders or self._over:
+            return []
+        self.state = SharingState.VANISHED
+        return [*self._holding.drop(), Vanished()]
 
     # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -383,6 +435,7 @@ class Sharing(TableMachine):
         for client, session in self._over:
             draft.end(client, session)
         effects = self._apply(draft, now_s)
+        draft.source = self._holding.source(before)
         self._unwanted = draft.tidy()
         if before is not None and not before.begun:
             self._begin(draft)
@@ -448,6 +501,9 @@ class Sharing(TableMachine):
             return []
         kept_us = ttl_us(group)
         self._ageing = kept_us is not None and now_us - self._heard_us > kept_us // 3
+        if self._of_results and now_us - self._heard_us > CHECKPOINT_US:
+            self._backlog.passed(self._hands.done)
+            self._ageing = self._ageing or self._backlog.below > group.next
         return [*self._lives.look(group)]
 
     def _on_life(self, event: Stored, now_us: int) -> list[Effect]:
@@ -481,6 +537,8 @@ class Sharing(TableMachine):
         (SharingState.HERE, EndUnknown): _on_no_end,
         (SharingState.HERE, Watched): _on_change,
         (SharingState.HERE, OutOfSight): _on_lost_sight,
+        (SharingState.HERE, Held): _on_held,
+        (SharingState.HERE, NotHeld): _on_not_held,
         (SharingState.HERE, Stored): _on_stored,
         (SharingState.HERE, StoreFailed): _on_store_failure,
         (SharingState.HERE, TimerFired): _on_timer,

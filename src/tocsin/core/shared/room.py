@@ -27,10 +27,11 @@ class GroupRoom:
     def keep(self, size: int) -> bool:
         """Take so many bytes, if there is room for them."""
         share = self._share(size)
-        if share <= self._read:
-            self._read -= share
-            return True
-        return self._account.take(Kind.GROUPS, share) is None
+        rest = max(0, share - self._read)
+        if rest and self._account.take(Kind.GROUPS, rest) is not None:
+            return False
+        self._read -= share - rest
+        return True
 
     def let_go(self, size: int) -> None:
         """Give back what was taken for one entry."""

@@ -11,8 +11,9 @@ from typing import Final, Protocol
 
 import msgspec
 
+from tocsin.core.channels.request import Bound
 from tocsin.core.machine import Effect, Event, Stored, StoreFailed, TimerFired, Watched
-from tocsin.core.shared.stored_group import Claim
+from tocsin.core.shared.stored_group import Claim, ResultsSource
 from tocsin.errors import TocsinError
 from tocsin.model.publication import Publication
 from tocsin.ports import Entry
@@ -41,7 +42,7 @@ class SharingTimer(StrEnum):
 
 
 class Matched(msgspec.Struct, frozen=True):
-    """An entry of the log that the group's filter matches."""
+    """An entry of the group's source: of the message log, or a result."""
 
     entry: Entry
     publication: Publication
@@ -56,7 +57,12 @@ class MemberPorts(Protocol):
 
     @property
     def tail(self) -> int:
-        """The newest position that was dispatched here."""
+        """The newest position that was dispatched here, or is being: what comes behind it will have arrived."""
+        ...
+
+    @property
+    def done(self) -> int:
+        """Everything up to here was dispatched, and has arrived. Results of one notice are dispatched bit by bit."""
         ...
 
     def alive(self, life: str) -> bool:
@@ -144,7 +150,7 @@ class Crowded(Event, frozen=True, kw_only=True):
 
 
 class Arrived(Event, frozen=True, kw_only=True):
-    """The log has just brought an entry; they come in order."""
+    """The source has just brought an entry; they come in order."""
 
     matched: Matched
 
@@ -174,6 +180,19 @@ class EndUnknown(Event, frozen=True, kw_only=True):
     revision: int
 
 
+class Held(Event, frozen=True, kw_only=True):
+    """This broker's cell of the group's backend subscription is stored; again, after the channel was altered."""
+
+    bound: Bound
+
+
+class NotHeld(Event, frozen=True, kw_only=True):
+    """This broker cannot hold the group's backend subscription. ``full``: the store has no room."""
+
+    reason: str
+    full: bool = False
+
+
 class OutOfSight(Event, frozen=True, kw_only=True):
     """The watch may have missed something."""
 
@@ -183,7 +202,7 @@ AFTERWARDS: Final[list[tuple[SharingState, type[Event]]]] = [
     (SharingState.VANISHED, kind)
     for kind in (
         *(Leave, Quit, Settle, RoomMade, Arrived, PartRead, PartFailed),
-        *(EndFound, EndUnknown, OutOfSight),
+        *(EndFound, EndUnknown, OutOfSight, Held, NotHeld),
         *(Watched, Stored, StoreFailed, TimerFired),
     )
 ]
@@ -228,16 +247,38 @@ class Forget(Effect, frozen=True, kw_only=True):
 
 
 class ReadPart(Effect, frozen=True, kw_only=True):
-    """Read the log for the group's filter → ``PartRead`` or ``PartFailed``."""
+    """Read the group's source → ``PartRead`` or ``PartFailed``."""
 
     start: int
     limit: int
+    least: int = 0  # the bytes that there has to be room for, as far as that is known
 
 
 class FindEnd(Effect, frozen=True, kw_only=True):
-    """Ask the log itself, not what was heard of it, where it ends → ``EndFound`` or ``EndUnknown``."""
+    """Ask the source itself, not what was heard of it, where it ends → ``EndFound`` or ``EndUnknown``."""
 
     revision: int
+
+
+class Hold(Effect, frozen=True, kw_only=True):
+    """Hold the group's backend subscription under this broker's name, until ``LetGo`` → ``Held`` or ``NotHeld``; and
+    ``Held`` again whenever the group's filter means another."""
+
+
+class LetGo(Effect, frozen=True, kw_only=True):
+    """Hold it no longer, unless the group's cell still names this broker."""
+
+
+class LookAgain(Effect, frozen=True, kw_only=True):
+    """Tell a broker that it may be the group's holder no longer."""
+
+    broker: str
+
+
+class Follow(Effect, frozen=True, kw_only=True):
+    """From now on have these results arrive, and read them; None: no results."""
+
+    source: ResultsSource | None
 
 
 class Bereft(Effect, frozen=True, kw_only=True):

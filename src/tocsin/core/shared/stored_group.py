@@ -1,7 +1,7 @@
 """The stored state of a group (``$share/group/filter``): its members, and which of them has which messages.
 
 One cell of a table for each group, written with compare-and-set by every broker that has members of it. Each position
-of the message log that matches the filter is in one of four places:
+of the group's **source** that is the group's is in one of four places:
 
     unclaimed ──► claimed by a member ──► settled                at or beyond ``next`` │ in ``claims`` │ nowhere
         ▲                  │
@@ -12,6 +12,9 @@ the message, its member and its packet id are durable, for the price of one writ
 
 A group is first *made*, with its members, and then *begun* at a position (``core.shared.start`` says why these are two
 writes). Before it has begun nothing is claimed.
+
+The source is the message log, whose matching entries are the group's; or the results of a channel for one set of
+values (``ResultsSource``), whose positions are places (``model.results.place``). Everything else here holds of both.
 
 A member is **present** at the broker whose **life** it names. A life is one run of a broker; it has a cell of its own
 in the same table, that expires when the broker does not refresh it. A member that is not present is **away**, until
@@ -31,15 +34,17 @@ from typing import Final
 
 import msgspec
 
+from tocsin.core.channels.request import Bound
 from tocsin.core.delivery.stored_session import SERVED_S
 from tocsin.errors import FormatNewer
+from tocsin.model.results import Value
 from tocsin.model.versions import Format, Packed
 
 GROUPS: Final = "groups"  # the table
 LONG_S: Final = 5 * 365 * 86_400  # a longer session is as good as one that never ends
 MEMBERS_MAX_BYTES: Final = 320 << 10  # of all members in one cell
 LIVES: Final = "life."  # the beginning of the keys of lives
-_GROUP: Final = "group."
+GROUP_KEYS: Final = "group."  # … and of those of groups
 KEEP_US: Final = (
     SERVED_S * 1_000_000
 )  # longer than its members' sessions: members that are there do not expire
@@ -68,6 +73,20 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
         return bool(self.life) and not self.leaving
 
 
+class ResultsSource(msgspec.Struct, frozen=True, array_like=True):
+    """The results of one backend subscription, and the broker that holds it for the group."""
+
+    channel: str  # its name, as it was defined
+    values: tuple[Value, ...]
+    holder: (
+        str  # its cell of the backend subscription is stored while this names it, and there is such a channel
+    )
+
+    @property
+    def bound(self) -> Bound:
+        return Bound(self.channel, self.values)
+
+
 class StoredGroup(msgspec.Struct, frozen=True):
     """The cell of one group."""
 
@@ -80,6 +99,7 @@ class StoredGroup(msgspec.Struct, frozen=True):
     owner: str | None = (
         None  # the user who created it, empty if anonymous; None: it was created before groups had owners
     )
+    source: ResultsSource | None = None  # None: the message log
 
     @property
     def begun(self) -> bool:
@@ -89,6 +109,12 @@ class StoredGroup(msgspec.Struct, frozen=True):
         """The brokers with a member that takes messages, in an order that all brokers agree on."""
         return sorted({member.life for member in self.members.values() if member.taking})
 
+    @property
+    def oldest(self) -> int:
+        """The oldest position of its source that it may still need."""
+        claimed = (claim.position for claims in self.claims.values() for claim in claims)
+        return min((self.next, *self.free, *claimed))
+
 
 LIFE: Final = Format("the life of a broker")
 UNKNOWN_LIFE: Final = "?"  # no life is called so
@@ -97,12 +123,17 @@ GROUP: Final = Packed("a stored group", msgspec.msgpack.Decoder(StoredGroup))
 
 def group_key(name: str) -> str:
     """The cell's key: names are long and of any alphabet, keys are not."""
-    return _GROUP + hashlib.blake2b(name.encode(), digest_size=20).hexdigest()
+    return GROUP_KEYS + hashlib.blake2b(name.encode(), digest_size=20).hexdigest()
 
 
 def life_key(life: str) -> str:
     """Where a life is kept: one for each broker, so that its next life replaces the last."""
-    return LIVES + life.rpartition(".")[0]
+    return LIVES + broker_of(life)
+
+
+def broker_of(life: str) -> str:
+    """The broker whose life it is."""
+    return life.rpartition(".")[0]
 
 
 def encode_life(life: str) -> bytes:

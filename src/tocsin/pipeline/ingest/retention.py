@@ -1,7 +1,7 @@
 """Retention: how long datasets, results, notices and records of feeds are kept.
 
 Datasets and results have an upkeep of their own (``storage.upkeep``, ``storage.results``). Results, and the notices
-that name them, go when they are older than ``results_keep_s`` *and* no stored session can need them any more
+that name them, go when they are older than ``results_keep_s`` *and* no stored session or group can need them any more
 (``store.retention``); results also wait for the channels that read them. Records of feeds go when they are in their
 datasets, and no feed still needs them to know how far it is.
 
@@ -25,7 +25,7 @@ from tocsin.ports import Log, Table
 from tocsin.store.retention import feeds_floor, retention_floor
 
 EVERY_S: Final = 20.0
-FLOOR_EVERY: Final = 15  # rounds: every five minutes all stored sessions are looked at
+FLOOR_EVERY: Final = 15  # rounds: every five minutes all stored sessions and groups are looked at
 NOTICES_MAX: Final = 1_000  # that one round removes
 
 
@@ -41,6 +41,7 @@ class Housekeeping:
         notices: Log,
         subject: str,
         sessions: Table,
+        groups: Table,
         keep_s: float,
         threads: Executor,
         clock: Callable[[], int],
@@ -51,6 +52,7 @@ class Housekeeping:
         self._notices = notices
         self._subject = subject
         self._sessions = sessions
+        self._groups = groups
         self._keep_s = keep_s
         self._threads = threads
         self._clock = clock
@@ -77,7 +79,7 @@ class Housekeeping:
     async def tidy(self, *, look: bool) -> None:
         """One round; with ``look``, after a look at which results are still needed."""
         if look:
-            self.floor = await retention_floor(self._sessions, self._notices)
+            self.floor = await retention_floor(self._sessions, self._groups, self._notices)
         loop = asyncio.get_running_loop()
         for name in list(self._shop.catalogue.datasets):
             await loop.run_in_executor(self._threads, self._shop.landing.upkeep, name, self._clock())

@@ -41,6 +41,10 @@ class Written(Invariant):
     def attach(self, world: World) -> None:
         world.observers.on_entry(LOG.name, self._look)
 
+    def end(self, world: World) -> int:
+        """The newest position."""
+        return world.store.logs[LOG.name].last_position
+
     def _look(self, entry: Entry) -> None:
         if said_reference(entry.subject) is not None:
             return

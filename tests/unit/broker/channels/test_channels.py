@@ -32,6 +32,7 @@ from tocsin.config import Limits
 from tocsin.core.delivery.window import RESULTS
 from tocsin.core.forwarding.tallies import Count
 from tocsin.model.results import k_of, place
+from tocsin.ports import TableSpec
 from tocsin.store.memory import MemoryServer, MemoryStore
 from tocsin.wire.connect import V5, V311, Version
 
@@ -195,7 +196,9 @@ async def test_the_backend_subscription_is_stored_before_the_suback_and_once_for
         ("$channel/Near?radius=5", "there is no parameter 'radius'"),
         ("$channel/Near/+", "no wildcards"),
         ("$channel/#", "no wildcards"),
-        ("$share/g/$channel/Near/alice", "cannot be shared"),
+        ("$share/g/$channel/Nowhere/alice", "there is no channel 'Nowhere'"),
+        ("$share/g/$channel/Near", "Near(user STRING)"),
+        ("$share/g/$channel/Near/+", "no wildcards"),
     ],
 )
 @pytest.mark.parametrize("version", [V5, V311])
@@ -482,7 +485,8 @@ async def test_sessions_say_their_home_and_how_far_their_results_are(
     await door.parts.endings.ended("a")
     sessions = door.parts.sessions.table
     log = await pipeline.store.log(pipeline.places.notices)
-    assert await retention_floor(sessions, log) == 2
+    groups = await pipeline.store.table(TableSpec("net-groups"))
+    assert await retention_floor(sessions, groups, log) == 2
     assert LASTING > 0
 
 

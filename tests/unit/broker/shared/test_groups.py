@@ -25,7 +25,7 @@ from mqtt5 import (
 )
 
 from tests.unit.broker.harness import DEADLINE_S, Door, Peer
-from tests.unit.broker.talk import lasting, nothing_more, publish, receive
+from tests.unit.broker.talk import gather, lasting, nothing_more, publish, receive
 from tocsin.config import Limits
 from tocsin.store.memory import MemoryServer, MemoryStore
 from tocsin.wire.connect import V5, V311, Version
@@ -40,26 +40,6 @@ async def members(
     for peer in peers:
         await peer.subscribe(TopicFilter(name, max_qos=qos))
     return peers
-
-
-async def gather(peers: list[Peer], count: int) -> list[tuple[int, bytes]]:
-    """The next messages that any of these get, each seen through: (who, what)."""
-    found: list[tuple[int, bytes]] = []
-
-    async def take(number: int, peer: Peer) -> None:
-        while True:
-            found.append((number, (await receive(peer)).payload))
-
-    tasks = [asyncio.create_task(take(number, peer)) for number, peer in enumerate(peers)]
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            while len(found) < count:
-                await asyncio.sleep(0.005)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    return found
 
 
 @pytest.mark.parametrize("version", [V5, V311])

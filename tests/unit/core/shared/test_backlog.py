@@ -233,3 +233,18 @@ def test_everything_between_next_and_below_is_known_whatever_happens(
             some.take(PartRead(matched=found, next=max(stop, asked[0].start), tail=tail))
         assert positions(some) == [each for each in range(next_, some.below) if each not in unmatched]
         assert room.used == sum(map(cost_of, some))
+
+
+def test_a_read_waits_for_room_for_the_entry_that_had_none() -> None:
+    room = Kept(cost_of(matched(1, 100)))
+    some = based(room=room)
+    some.arrived(matched(1, 100))
+    some.arrived(matched(2, 80))
+    (asked,) = some.ask(())
+    assert (asked.start, asked.least) == (2, cost_of(matched(2, 80)))
+    some.rebase(2, (), 2)
+    some.take(PartRead(matched=[matched(2, 80)], next=3, tail=2))
+    assert positions(some) == [2] and some.live
+    some.rebase(3, (), 2)
+    some.drop()
+    assert some.ask(())[0].least == 0

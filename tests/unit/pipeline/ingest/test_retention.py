@@ -32,7 +32,7 @@ class House:
         self._floor = 0
         self.late_us = 0
 
-        async def floor(sessions: Any, notices: Any) -> int:
+        async def floor(sessions: Any, groups: Any, notices: Any) -> int:
             return self._floor
 
         monkeypatch.setattr(module, "retention_floor", floor)
@@ -49,6 +49,7 @@ class House:
             notices=self.notices,
             subject=PLACES.notices_subject,
             sessions=await store.table(TableSpec("net-sessions")),
+            groups=await store.table(TableSpec("net-groups")),
             keep_s=KEEP_S,
             threads=self.work.threads,
             clock=lambda: self.now_us + self.late_us,

@@ -62,14 +62,18 @@ def build(world: World) -> list[Invariant]:
     world.add(PIPELINE, lambda _disk: Pipeline(PIPELINE, RESULTS_US))
     for address, names in CLIENTS:
         stage.add_client(address, partial(ChannelClient, address, BROKERS, TROUBLE_US, names))
-    for at_us in range(SCAN_EVERY_US, TROUBLE_US + SETTLE_US, SCAN_EVERY_US):
-        world.at(at_us, partial(_look_through, world))
+    look_through_often(world, BROKERS, TROUBLE_US + SETTLE_US)
     return [*promises(), AllRunning()]
 
 
-def _look_through(world: World) -> None:
-    """Have each broker look through what is stored."""
-    for name in BROKERS:
+def look_through_often(world: World, brokers: tuple[str, ...], until_us: int) -> None:
+    """Have each broker look through what is stored, every six seconds."""
+    for at_us in range(SCAN_EVERY_US, until_us, SCAN_EVERY_US):
+        world.at(at_us, partial(_look_through, world, brokers))
+
+
+def _look_through(world: World, brokers: tuple[str, ...]) -> None:
+    for name in brokers:
         broker = broker_at(world, name)
         if broker is not None:
             hour = TimerFired(name=HoldingsTimer.SCAN, cause="an hour has passed")

@@ -7,12 +7,13 @@ from typing import cast
 
 from tocsin.core.delivery.stored_session import decode_session, session_key
 from tocsin.core.machine import Say
+from tocsin.core.shared.stored_group import GROUP_KEYS, decode_group
 from tocsin.model.network import Address
 from tocsin.model.results import decode_notice, decode_subscription, place
 from tocsin.ports import Change, Entry
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.process.broker import broker_at
-from tocsin.sim.process.stage import CHANNELS, SESSIONS
+from tocsin.sim.process.stage import CHANNELS, GROUPS, SESSIONS
 from tocsin.sim.scenarios.channels.clients import ChannelClient
 from tocsin.sim.scenarios.channels.dataset import FILES, TICK, Row, meant_by, number_of, part_of
 from tocsin.sim.scenarios.durable.promises import client_at
@@ -220,7 +221,8 @@ class StayHeld(Invariant):
 
 
 class Tidy(Invariant):
-    """In the end each home holds what its sessions want, and nobody holds anything else; and all is acknowledged.
+    """In the end each home holds what its sessions want, each holder what its group shares, and nobody anything else;
+    and all is acknowledged.
 
     The broker that serves a client may not have heard yet that another broker's late write took the session: then it
     holds the subscriptions as well.
@@ -241,6 +243,12 @@ class Tidy(Invariant):
             for each in (session.results, session.critical):
                 if each is not None and each.unsettled:
                     self.broken(f"results for {address} are not settled: {each}")
+        groups = world.store.tables[GROUPS.name]
+        for key in groups.keys(GROUP_KEYS, world.now_us):
+            cell = groups.get(key, world.now_us)
+            source = None if cell is None else decode_group(cell.value).source
+            if source is not None:
+                wanted.add((source.bound.k, source.holder))
         table = world.store.tables[CHANNELS.subscriptions.name]
         cells = [table.get(key, world.now_us) for key in table.keys("", world.now_us)]
         held = [decode_subscription(cell.value) for cell in cells if cell is not None]

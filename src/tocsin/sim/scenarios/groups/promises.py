@@ -17,7 +17,7 @@ from tocsin.ports import Change
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.process.messages import AcknowledgedIsDurable, Written
 from tocsin.sim.process.packets import Key
-from tocsin.sim.process.stage import GROUPS, LOG
+from tocsin.sim.process.stage import GROUPS
 from tocsin.sim.scenarios.durable.promises import message_key
 from tocsin.sim.scenarios.durable.sessions import Doors, OnlyTheUsurpedStop, SessionsLast
 from tocsin.sim.world import World
@@ -132,15 +132,13 @@ class Shared(Invariant):
         self._last: dict[tuple[Address, str], int] = {}  # the newest position that was new to a member
 
     def attach(self, world: World) -> None:
-        log = world.store.logs[LOG.name]
-
         def subscribed(who: Address, say: Say) -> None:
             if who not in self._cells.visitors:
-                self._since.setdefault(str(say.facts["topic_filter"]), log.last_position)
+                self._since.setdefault(str(say.facts["topic_filter"]), self._written.end(world))
 
         def visits(who: Address, say: Say) -> None:
             visit = (who, say.facts["connection"], str(say.facts["topic_filter"]))
-            self._visits.setdefault(visit, log.last_position)
+            self._visits.setdefault(visit, self._written.end(world))
 
         world.observers.on_say("subscribed", subscribed)
         world.observers.on_say("visits", visits)
@@ -234,13 +232,20 @@ def _all_claimed(group: StoredGroup) -> list[int]:
 
 
 def promises(lasting: tuple[str, ...], fleeting: str, visitors: tuple[Address, ...]) -> list[Invariant]:
+    """Those of groups that share messages."""
     written = Written(message_key)
+    return [*promises_of_groups(lasting, fleeting, visitors, written), AcknowledgedIsDurable(written)]
+
+
+def promises_of_groups(
+    lasting: tuple[str, ...], fleeting: str, visitors: tuple[Address, ...], written: Written
+) -> list[Invariant]:
+    """Those of groups, whatever they share: ``written`` notes it."""
     cells, doors = Cells((*lasting, fleeting), visitors, written), Doors()
     return [
         written,
         cells,
         doors,
-        AcknowledgedIsDurable(written),
         Shared(lasting, fleeting, written, cells),
         SessionsLast(doors),
         OnlyTheUsurpedStop(doors),
