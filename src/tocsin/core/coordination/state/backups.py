@@ -123,6 +123,10 @@ class Survival:
         for other in self._backed_by(broker):
             self._concern(other, self.plan[other])
 
+    def readdressed(self, broker: str) -> None:
+        """A broker that is there is reached elsewhere: all are to know where those are served that it stands in for."""
+        self._moved.update((place, None) for place, held in self.places.items() if held.by == broker)
+
     def lost(self, info: BrokerInfo, members: Collection[str]) -> None:
         """A broker is gone; ``members`` are the others."""
         broker = info.id
