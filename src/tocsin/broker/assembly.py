@@ -210,7 +210,7 @@ class Broker:
         )
 
     def _redirects(self, isolation: Isolation) -> Redirects:
-        return Redirects(self._own, self._driver.post, self._destinations, isolation.stands_in_for)
+        return Redirects(self._own, self._driver.post, self._destinations, isolation.found_at)
 
     def _named(self, info: BrokerInfo) -> BrokerInfo:
         """This process as others know it: under its own name, or that of the broker whose place it has."""
