@@ -4,6 +4,7 @@
     ├── OperatorError              what the person who runs it asked for cannot be done; exit code 2
     │   ├── SettingError           a setting has a bad value
     │   ├── PortTaken              a listening address is in use
+    │   ├── AddressElsewhere       a listening address is not one of this machine
     │   ├── DirectoryUnusable      a state directory cannot be written
     │   ├── AddressInvalid         an address of a broker cannot be read
     │   ├── ProgramMissing         a program that we start is not there
@@ -92,6 +93,18 @@ class PortTaken(OperatorError):
         super().__init__(
             f"{wanted_by} cannot listen on {host}:{port}: the port is taken",
             f"Stop what uses it, set {setting} to a free port, or let Tocsin choose with --auto-ports",
+        )
+
+
+class AddressElsewhere(OperatorError):
+    """A listening address is not one of this machine."""
+
+    def __init__(self, host: str, port: int, wanted_by: str) -> None:
+        self.host = host
+        self.port = port
+        super().__init__(
+            f"{wanted_by} cannot listen on {host}:{port}: this machine does not have that address",
+            "Give the machine the address, or name one that it has",
         )
 
 

@@ -6,12 +6,14 @@ import asyncio
 import json
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.integration.running import READY_DEADLINE_S, up
+from tests.integration.test_door import ask
 from tests.integration.test_elsewhere import address
 from tests.integration.test_home import until
 from tocsin.client import AsyncClient
@@ -69,3 +71,54 @@ async def test_clients_go_home_to_the_standby_and_later_to_their_own_broker(netw
         await publisher.publish("a", b"4", qos=1)
         await until(lambda: heard == [b"1", b"2", b"3", b"4"])
         reading.cancel()
+
+
+# A client that does not notice anything for a while: the test freezes its process.
+SLEEPER = """
+import asyncio, sys
+from tocsin.client import AsyncClient
+
+async def main():
+    def told(connection):
+        if connection.up:
+            print(connection.server, flush=True)
+    client = AsyncClient(sys.argv[1:], on_connection=told, client_id="sleeper", session_expiry_s=600)
+    async with client:
+        await client.subscribe("a", qos=1)
+        while not client.others:
+            await asyncio.sleep(0.05)
+        print("knows others", flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+async def test_a_client_that_is_late_moves_once_straight_to_the_standby(network: dict[str, Any]) -> None:
+    home, other, spare = (
+        ":".join(map(str, address(network, name))) for name in ("north-1", "north-2", "spare")
+    )
+    broker = network["pids"]["broker/north-1"]
+    words = (sys.executable, "-c", SLEEPER, home, other)
+    sleeper = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
+    assert sleeper.stdout is not None
+    try:
+        async with asyncio.timeout(READY_DEADLINE_S):
+            lines = [await sleeper.stdout.readline() for _ in range(2)]
+            assert lines == [f"{home}\n".encode(), b"knows others\n"]
+            os.kill(sleeper.pid, signal.SIGSTOP)
+            os.kill(broker, signal.SIGSTOP)
+            await until(lambda: in_place(network, "north-1") == [f"mqtt://{spare}"])
+            os.kill(sleeper.pid, signal.SIGCONT)
+            first = await sleeper.stdout.readline()
+            assert first == f"{spare}\n".encode(), "not by way of another broker"
+    finally:
+        os.kill(broker, signal.SIGCONT)
+        sleeper.kill()
+        await sleeper.wait()
+
+
+def in_place(network: dict[str, Any], broker: str) -> list[str]:
+    """Where the coordinators' door says that clients of a broker are served under its own name."""
+    living = ask(network, "/v1/brokers")["brokers"]
+    return next((each["addresses"] for each in living if each["broker"] == broker), [])

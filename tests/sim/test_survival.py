@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -12,12 +13,14 @@ import msgspec
 import pytest
 
 from tests.sim.survival_bugs import SECOND, Planted
+from tocsin.broker.assembly import Broker
 from tocsin.broker.connection.connection import Connection
 from tocsin.broker.delivery.client_delivery import DurableDelivery
 from tocsin.broker.delivery.message_log import MessageLog, Stored
 from tocsin.broker.delivery.session_lifecycle import Departures
 from tocsin.broker.door.clients import Clients
 from tocsin.broker.forwarding.exchange import Exchange
+from tocsin.broker.links.pool import LinkPool
 from tocsin.broker.survival import provisional
 from tocsin.broker.survival.moving_out import Removal
 from tocsin.broker.survival.replication import Replicating
@@ -39,6 +42,7 @@ from tocsin.core.session.machine import Session
 from tocsin.core.session.signals import PeerClosed, TakenOver
 from tocsin.core.survival.announcements import ArrivalClock, ArrivalTimes
 from tocsin.core.survival.provisional import Record, settle
+from tocsin.model.network import BrokerInfo
 from tocsin.model.publication import Publication
 from tocsin.sim.compound import Storm
 from tocsin.sim.faults import Crash, CrashTogether, Fault, Partition, Pause, Skew
@@ -64,6 +68,9 @@ ONCE = "behind the client's filter nothing comes twice"
 STANDBY_ROUTES = "standby routes carry nothing until somebody covers"
 HOME = "in the end everybody is at home, and nobody stands in for anybody"
 BOUNDED = "what a broker holds is bounded"
+REACHED = "a broker that has moved is found at its new address"
+CALM = "what is published when all is calm is heard once"
+RECOVERS = "everybody is served again within the bound"
 EMPTY = "a broker that is being emptied has no clients in the end"
 LAST = "sessions last"
 BEST = "of the standbys that answer the best takes the place"
@@ -154,6 +161,14 @@ STORIES: dict[str, list[Fault]] = {
         Partition(at_us=SECOND, for_us=12 * SECOND, side=("coordinator-1", "coordinator-2"))
     ],
 }
+
+
+def test_some_seeds_with_moving_machines_break_nothing() -> None:
+    assert [outcome for outcome in run_many("survival-moves", 0, 3) if outcome.broken] == []
+
+
+def test_machines_that_move_in_a_calm_network_break_nothing() -> None:
+    assert run(find("survival-moves"), 0, plan=[]).broken is None
 
 
 @pytest.mark.parametrize("story", STORIES)
@@ -437,7 +452,28 @@ def lets_everybody_in(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Removal, "told", lambda self, moves: None)
 
 
+def tells_nobody_where_it_is(patch: pytest.MonkeyPatch) -> None:
+    """A broker that has moved listens at its new address, and says nothing."""
+    patch.setattr(Broker, "_readdressed", lambda self, info: None)
+
+
+def dials_where_a_peer_was(patch: pytest.MonkeyPatch) -> None:
+    """Links go on being dialled where their peers were first."""
+    want = LinkPool.want
+
+    def stubborn(self: LinkPool, peers: Iterable[BrokerInfo]) -> None:
+        want(self, [self.links[each.id].info if each.id in self.links else each for each in peers])
+
+    patch.setattr(LinkPool, "want", stubborn)
+
+
 PLANTED: dict[str, Planted] = {
+    "a broker that moves tells nobody": Planted(
+        tells_nobody_where_it_is, RECOVERS, scenario="survival-moves", also=REACHED
+    ),
+    "peers keep the old address": Planted(
+        dials_where_a_peer_was, CALM, scenario="survival-moves", also=REACHED
+    ),
     "acknowledged before it is durable": Planted(acknowledges_early, ACKNOWLEDGED),
     "epoch unchecked": Planted(checks_no_epoch, OWNER, ZOMBIE),
     "position committed before delivery": Planted(commits_before_delivery, MESSAGES, [], shown_by=2),

@@ -7,24 +7,26 @@ process provides clock and randomness (``runtime.machines.clock``).
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 import structlog
 
 from tocsin.broker.channels.result_reader import ResultFiles
+from tocsin.broker.door.readdressing import Mover
 from tocsin.broker.door.redirects import Redirects
 from tocsin.broker.door.websocket import framed
 from tocsin.broker.identity import forget_link_secret
 from tocsin.broker.links.link import LinkSecurity
 from tocsin.broker.parts import Parts, Ports, Stored
+from tocsin.broker.site import Site, Sockets
 from tocsin.broker.survival.isolation import Isolation
 from tocsin.broker.survival.replication import policy_of
 from tocsin.broker.survival.summary import Fitness, Summaries, Weighing
 from tocsin.broker.sys_topics import SysTopics
 from tocsin.config import Settings
+from tocsin.config.broker import LINK_LISTENER
 from tocsin.core.budgets.budget import Budget, bounds_of
 from tocsin.core.coordination.names import StoreNames
 from tocsin.core.coordination.participant.participant import Participant, ParticipantState
@@ -44,6 +46,7 @@ from tocsin.core.coordination.participant.signals import (
     Orphaned,
     PlacesChanged,
     Promoted,
+    Readdressed,
     RoleChanged,
     RoutesChanged,
     SendHome,
@@ -89,21 +92,17 @@ class Host(Protocol):
 
 
 class Change(NamedTuple):
-    """The next broker of a process: itself as it is then, and the lost broker whose place it takes, if any."""
+    """The next broker of a process: its role, and the lost broker whose place it takes, if any."""
 
-    own: BrokerInfo
+    role: Role
     place: BrokerInfo | None = None
-
-
-Listen = Callable[[], Mapping[str, socket.socket]]  # the sockets that listen, by the names of their settings
 
 
 async def run_broker(
     host: Host,
-    own: BrokerInfo,
+    site: Site,
     store: Store,
     security: LinkSecurity,
-    listen: Listen,
     results: ResultFiles | None,
     fitness: Fitness | None = None,
     began: Callable[[Broker], None] = lambda broker: None,
@@ -113,16 +112,16 @@ async def run_broker(
     ``began`` is told of each. Without ``results`` the pipeline is asked for them.
     """
     commands = await store.log(StoreNames(host.settings.network).commands)
-    place: BrokerInfo | None = None
+    role, place = site.addresses.info.role, None
     while True:
         stored = await Stored.open(store, host.settings)
-        broker = Broker(host, own, store, commands, stored, security, results, place, fitness)
+        broker = Broker(host, site, store, commands, stored, security, results, place, fitness, role)
         await broker.open()
         began(broker)
-        change = await broker.run(listen())
+        change = await broker.run()
         if change is None:
             return
-        own, place = change
+        role, place = change
 
 
 class Broker:
@@ -131,7 +130,7 @@ class Broker:
     def __init__(
         self,
         host: Host,
-        own: BrokerInfo,
+        site: Site,
         store: Store,
         commands: Log,
         stored: Stored,
@@ -139,23 +138,17 @@ class Broker:
         results: ResultFiles | None,
         place: BrokerInfo | None = None,
         fitness: Fitness | None = None,
+        role: Role | None = None,
     ) -> None:
-        """``place``: the lost broker that this standby replaces, under its name."""
+        """``place``: the lost broker that this standby replaces, under its name; ``role``: if it is not that of its
+        settings any more."""
         settings = host.settings
         self._host = host
-        self._itself = own
-        self._spare = own.id if place is not None else ""
-        if place is not None:
-            # Its certificate stays its own: peers learn from the coordinator's log which broker has the name.
-            own = msgspec.structs.replace(
-                own,
-                id=place.id,
-                cluster=place.cluster,
-                role=place.role,
-                certified=own.id,
-                lent_by=own.cluster,
-            )
-        self._own = own
+        self._site = site
+        self._role = role or site.addresses.info.role
+        self._place = place
+        self._spare = site.addresses.info.id if place is not None else ""
+        self._own = own = self._named(site.addresses.info)
         self._change: asyncio.Future[Change] = asyncio.get_running_loop().create_future()
         self._store = store
         self._table = stored.network
@@ -188,6 +181,8 @@ class Broker:
         self._fitness = fitness or Resources(
             settings, self._spare or own.id, own.cluster, standby=own.role == Role.STANDBY
         )
+        self._mover = Mover(site, f"{own.id}:address", self._open_doors, self._readdressed)
+        self._shut: dict[str, Callable[[], None]] = {}  # what closes each open door for clients
         self._log = structlog.get_logger()
         self._sent_away = 0  # clients that were told of another broker
 
@@ -235,11 +230,30 @@ class Broker:
         )
 
     def _redirects(self, isolation: Isolation) -> Redirects:
-        return Redirects(self._own, self._driver.post, self._destinations, isolation.stands_in_for)
+        return Redirects(self._own, self._driver.post, self._destinations, isolation.found_at)
 
-    async def _attend(self, listening: Mapping[str, socket.socket]) -> None:
-        """Let clients in; then say how it goes, for ever. Subscribers may have to wait for retained messages."""
-        self.parts.link_door.open(listening["link_port"])
+    def _named(self, info: BrokerInfo) -> BrokerInfo:
+        """This process as others know it: under its own name, or that of the broker whose place it has."""
+        place = self._place
+        if place is None:
+            return msgspec.structs.replace(info, role=self._role)
+        # Its certificate stays its own: peers learn from the coordinator's log which broker has the name.
+        return msgspec.structs.replace(
+            info,
+            id=place.id,
+            cluster=place.cluster,
+            role=place.role,
+            certified=info.id,
+            lent_by=info.cluster,
+        )
+
+    def _readdressed(self, info: BrokerInfo) -> None:
+        self._driver.post(Readdressed(info=self._named(info), cause=f"{self._own.id}:address"))
+
+    async def _open_doors(self, listening: Sockets) -> None:
+        """Let peers and clients in by these sockets, and no longer by earlier ones of the same names."""
+        if LINK_LISTENER in listening:
+            self.parts.link_door.open(listening[LINK_LISTENER])
         web = framed(self.parts.listener)
         for name, tls, wrap in (
             ("port", False, None),
@@ -248,7 +262,14 @@ class Broker:
             ("wss_port", True, web),
         ):
             if name in listening:
-                await self.parts.listener.open(listening[name], tls=tls, wrap=wrap)
+                shut_before = self._shut.get(name)
+                self._shut[name] = await self.parts.listener.open(listening[name], tls=tls, wrap=wrap)
+                if shut_before is not None:
+                    shut_before()
+
+    async def _attend(self, listening: Sockets) -> None:
+        """Let clients in; then say how it goes, for ever. Subscribers may have to wait for retained messages."""
+        await self._open_doors(listening)
         forgotten = False
         while True:
             self._weigh()
@@ -257,7 +278,7 @@ class Broker:
                 forgotten = await forget_link_secret(self._table)
             await asyncio.sleep(REPORT_S)
 
-    async def run(self, listening: Mapping[str, socket.socket]) -> Change | None:
+    async def run(self) -> Change | None:
         """Until the process is asked to stop (None), or is to take another's place or role, or its own again."""
         settings = self._host.settings
         scoring = settings.scoring
@@ -281,13 +302,14 @@ class Broker:
         )
         serving = self._store.bus.serve(subject(settings.network, self._own.id), summaries.answer)
         async with serving:
-            await self._run(listening)
+            await self._run(self._site.begin())
         return self._change.result() if self._change.done() else None
 
-    async def _run(self, listening: Mapping[str, socket.socket]) -> None:
+    async def _run(self, listening: Sockets) -> None:
         parts = self.parts
         tasks = (
             asyncio.create_task(self._attend(listening)),
+            asyncio.create_task(self._mover.run()),
             asyncio.create_task(self._driver.run()),
             asyncio.create_task(parts.run()),
             asyncio.create_task(self.sys_topics.run()),
@@ -302,7 +324,8 @@ class Broker:
             for task in tasks[:-1]:
                 if task.done():
                     task.result()  # a bug of ours: let it be seen
-            tasks[0].cancel()  # it may not have opened the door yet
+            for task in tasks[:2]:
+                task.cancel()  # they may be about to open a door
             await self._stop()
             for each in listening.values():
                 each.close()  # no more than those that were never opened
@@ -347,7 +370,7 @@ class Broker:
         problems = [f"no link to {', '.join(away)}"] if away else []
         late = self.parts.retained.problem()
         doors = (self.parts.listener.guard.problem(), self.parts.link_door.problem)
-        others = (lacking, self.parts.isolation.problem(), late, *doors)
+        others = (lacking, self.parts.isolation.problem(), late, self._mover.problem, *doors)
         problems += [each for each in others if each is not None]
         if problems:
             self._host.report("degraded", problem="; ".join(problems), **facts)
@@ -378,15 +401,15 @@ class Broker:
                 self.parts.message_log.when_all_dispatched(lambda: self._driver.post(all_dispatched))
             case Promoted(place=place) if self._own.role == Role.STANDBY and not self._change.done():
                 self._log.warning("a standby takes the place of a broker that is gone", broker=place.id)
-                self._change.set_result(Change(self._itself, place))
+                self._change.set_result(Change(self._role, place))
             case Deposed() if not self._change.done():
                 self._log.warning("the original broker is back; standing down", broker=self._own.id)
-                self._change.set_result(Change(self._itself))
+                self._change.set_result(Change(self._role))
             case RoleChanged(role=Role.STANDBY) if self.parts.listener.clients:
                 self._weigh()  # one has come since it was counted
             case RoleChanged(role=role) if not self._change.done():
                 self._log.warning(STANDS_BY if role == Role.STANDBY else SERVES_AGAIN, broker=self._own.id)
-                self._change.set_result(Change(msgspec.structs.replace(self._itself, role=role)))
+                self._change.set_result(Change(role))
             case Promoted() | Deposed() | RoleChanged():
                 pass  # it is under way already
             case BackupsKnown(local=local, remote=remote, locally=locally, remotely=remotely):

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Mapping
+from collections.abc import Callable
 
-import msgspec
 import structlog
 
 from tocsin.broker.assembly import Broker, run_broker
 from tocsin.broker.channels.result_reader import DatasetFiles
-from tocsin.broker.door.listener import listening_socket
-from tocsin.broker.identity import info_of, link_security, results_directory
+from tocsin.broker.identity import link_security, results_directory
 from tocsin.broker.metrics import served
-from tocsin.config.broker import METRICS_LISTENER
+from tocsin.broker.site import Configured
+from tocsin.config import Settings
 from tocsin.errors import SettingError
 from tocsin.results.reader import ResultsReader
 from tocsin.runtime.process import Process
 from tocsin.store.jetstream import JetStreamStore
 
 
-async def serve(process: Process, broker_id: str) -> None:
-    """Run one broker until the process is asked to stop."""
+async def serve(
+    process: Process, broker_id: str, reread: Callable[[], Settings | None] | None = None
+) -> None:
+    """Run one broker until the process is asked to stop. ``reread`` gives changed settings, for its address."""
     settings = process.settings
     configured = settings.broker(broker_id)
     if configured is None:
@@ -31,24 +31,9 @@ async def serve(process: Process, broker_id: str) -> None:
         )
     process.report("starting")
     security = link_security(settings, broker_id)
-    listening = {
-        name: listening_socket(configured.host_of(name), port, broker_id)
-        for name, port in configured.ports().items()
-        if name != METRICS_LISTENER
-    }
+    site = Configured(settings, configured, reread)
     store = await JetStreamStore.open(settings.nats, "broker", name=f"broker {broker_id}")
     store.shares = settings.shares.by_name(settings.network)
-    chosen = {name: each.getsockname()[1] for name, each in listening.items()}
-    own = info_of(msgspec.structs.replace(configured, **chosen))
-
-    def listen() -> Mapping[str, socket.socket]:
-        """The sockets; once a broker that had them has ended, new ones on the same ports."""
-        given = dict(listening) or {
-            name: listening_socket(configured.host_of(name), port, broker_id) for name, port in chosen.items()
-        }
-        listening.clear()
-        return given
-
     cache_bytes = settings.budgets.results_cache_bytes
     results = DatasetFiles(ResultsReader(results_directory(settings), cache_bytes=cache_bytes))
     running: list[Broker] = []  # the newest is the last: a standby that takes a place is another broker
@@ -56,6 +41,6 @@ async def serve(process: Process, broker_id: str) -> None:
         async with served(configured, lambda: running[-1].sys_topics.figures() if running else {}) as metrics:
             if metrics:
                 structlog.get_logger().info("figures for Prometheus are served", address=metrics)
-            await run_broker(process, own, store, security, listen, results, began=running.append)
+            await run_broker(process, site, store, security, results, began=running.append)
     finally:
         await store.close()

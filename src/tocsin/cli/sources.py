@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from tocsin.errors import OperatorError, SettingError
 from tocsin.runtime.network.directory import read_network
 from tocsin.runtime.network.store_access import embedded
 from tocsin.runtime.process import inherited_settings
+from tocsin.runtime.security.file_signature import NO_FILE, signature
 
 DEFAULT_FILE = Path("tocsin.toml")
 FILE_MAX_BYTES = 1 << 20  # 256 brokers with comments are a tenth of it
@@ -59,6 +61,25 @@ def process_settings(config: Path | None, sets: list[str] | None, state: str | N
     if settings.nats.urls:
         return settings
     return msgspec.structs.replace(settings, nats=embedded(settings.nats, settings.state))
+
+
+def changes(
+    config: Path | None, sets: list[str] | None, state: str | None = None
+) -> Callable[[], Settings | None]:
+    """Reads the settings again when their file has changed since the last time; None when it has not."""
+    path = config or DEFAULT_FILE
+    seen = signature(path)
+
+    def changed() -> Settings | None:
+        nonlocal seen
+        now = signature(path)
+        if now in (seen, NO_FILE):
+            return None
+        settings = read(config, sets, state).settings
+        seen = now
+        return settings
+
+    return changed
 
 
 def network_settings(config: Path | None, sets: list[str] | None, state: str | None = None) -> Settings:

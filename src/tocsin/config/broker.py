@@ -20,6 +20,7 @@ LOOPBACK = {
     "::": "::1",
 }  # where one that listens on every address is found on this machine
 _OWN_HOST = "Empty: `host`."
+AUTO = "auto"  # in ``advertise``: the address from which this machine reaches the store
 
 
 class Broker(Section, frozen=True, kw_only=True):
@@ -114,7 +115,8 @@ class Broker(Section, frozen=True, kw_only=True):
         Meta(
             max_length=253,
             description="Name or address at which clients reach it, and other brokers unless `link_host` is one. "
-            "Empty: the address on which it listens, or this machine's loopback address if that is every address.",
+            "Empty: the address on which it listens, or this machine's loopback address if that is every address. "
+            "`auto`: the address from which this machine reaches the store, also when it changes.",
         ),
     ] = ""
     public: Annotated[
@@ -132,9 +134,10 @@ class Broker(Section, frozen=True, kw_only=True):
         return own or self.host
 
     def reachable_at(self, listener: str = "port") -> str:
-        """Where clients find one of its ports."""
+        """Where clients find one of its ports; on this machine, if only the broker itself can tell (`auto`)."""
         host = self.host_of(listener)
-        return self.advertise or LOOPBACK.get(host, host)
+        advertised = "" if self.advertise == AUTO else self.advertise
+        return advertised or LOOPBACK.get(host, host)
 
     def links_at(self) -> str:
         """Where other brokers find it."""

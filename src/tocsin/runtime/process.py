@@ -122,6 +122,11 @@ SETTINGS: Final = Format("the settings of a parent")
 REPORT: Final = Document("the report of a child", msgspec.json.Decoder(dict[str, object]))
 
 
+def is_handed_down() -> bool:
+    """Whether this process has its settings from a parent."""
+    return STATUS_VARIABLE in os.environ
+
+
 def inherited_settings() -> Settings | None:
     """The settings that a parent handed down, or None in a process that was started by hand. Call it once, first."""
     text = os.environ.get(STATUS_VARIABLE)

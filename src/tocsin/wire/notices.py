@@ -86,7 +86,8 @@ class Backed(Item, frozen=True, array_like=True, gc=False):
 
 
 class Moved(Item, frozen=True, array_like=True, gc=False):
-    """A broker is ``gone``, and ``to`` stands in for it (None: nobody); or it is back."""
+    """A broker is ``gone``, and ``to`` stands in for it (None: nobody); or it is back: ``to`` is a standby that has its
+    name (None: the broker itself)."""
 
     broker: str
     to: BrokerInfo | None

@@ -84,6 +84,10 @@ def _ignore(user: str) -> None:
     pass
 
 
+def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+
+
 def _nowhere(asked: Authenticate, scheme: Scheme) -> str | None:
     return None
 
@@ -206,8 +210,10 @@ class Listener:
 
     # ── opening and closing ─────────────────────────────────────────────────────────────────────────────────
 
-    async def open(self, listening: socket.socket, *, tls: bool = False, wrap: Wrap | None = None) -> None:
-        """Accept connections from a socket; may be called for several.
+    async def open(
+        self, listening: socket.socket, *, tls: bool = False, wrap: Wrap | None = None
+    ) -> Callable[[], None]:
+        """Accept connections from a socket, until the answer is called; may be called for several.
 
         ``tls`` needs the guard's certificates; ``wrap`` puts something between the socket and a connection.
         """
@@ -221,12 +227,18 @@ class Listener:
             assert self.guard.certificates is not None, (
                 "the settings ask for certificates wherever they ask for TLS"
             )
-            self._tasks.spawn(self._accept_tls(listening, wrap))
+            accepting = self._tasks.spawn(self._accept_tls(listening, wrap))
             await asyncio.sleep(0)  # for it to hold the socket, whatever comes
-        else:
-            loop = asyncio.get_running_loop()
-            server = await loop.create_server(lambda: wrap(self.make()), sock=listening, backlog=BACKLOG)
-            self._servers.append(server)
+            return partial(_end, accepting)
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: wrap(self.make()), sock=listening, backlog=BACKLOG)
+        self._servers.append(server)
+        return partial(self._shut, server)
+
+    def _shut(self, server: asyncio.Server) -> None:
+        """Accept no more connections from a socket; those that came by it stay."""
+        self._servers.remove(server)
+        server.close()
 
     async def close(self) -> None:
         """Take no more connections, and tell those that are there that the broker stops, and clients where to go."""

@@ -28,8 +28,8 @@ from tocsin.model.versions import UNREADABLE
 class Redirects:
     """Tells clients where to go if this broker is lost, and sends those on whose home is gone.
 
-    ``destinations`` has the servers for clients of a scheme, best first; ``stands_in_for`` the stand-in of a lost
-    broker.
+    ``destinations`` has the servers for clients of a scheme, best first; ``found_at`` the stand-in of a lost broker, or
+    the standby that has its name by now: a client that knows the old address finds neither by itself.
     """
 
     def __init__(
@@ -37,10 +37,10 @@ class Redirects:
         own: BrokerInfo,
         post: Callable[[Event], None],
         destinations: Callable[[Scheme], list[str]],
-        stands_in_for: Callable[[str], BrokerInfo | None] = lambda broker: None,
+        found_at: Callable[[str], BrokerInfo | None] = lambda broker: None,
     ) -> None:
         self._own = own
-        self._stands_in_for = stands_in_for
+        self._found_at = found_at
         self._post = post
         self._destinations = destinations
         self._here: dict[str, Scheme] = {}  # those who said where they are at home → how they came
@@ -51,7 +51,7 @@ class Redirects:
         home = said.get(PROPERTY_HOME)
         if home is None or PROPERTY_STAY in said or _problem(said) is not None:
             return None
-        there = self._stands_in_for(home)
+        there = self._found_at(home)
         return None if there is None or there.id == self._own.id else reference((there,), scheme, 0)
 
     def came(self, accepted: Accepted, scheme: Scheme) -> tuple[tuple[str, str], ...]:

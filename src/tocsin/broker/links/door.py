@@ -105,7 +105,7 @@ class LinkDoor:
         self._handshakes: dict[asyncio.Task[None], None] = {}  # oldest first
         self.ending = Ending()  # a door that does not accept any more is of no use: the broker ends with it
         self._tasks = Tasks("the door for links", self.ending.fail)
-        self._listening: socket.socket | None = None
+        self._accepting: asyncio.Task[None] | None = None
         self._is_closed = False
         self._no_tls_said = -NO_TLS_SAID_S
         self._log = structlog.get_logger()
@@ -121,10 +121,13 @@ class LinkDoor:
         return self._tls.problem
 
     def open(self, listening: socket.socket) -> None:
-        """Accept links from a socket, and take up certificates that are replaced."""
-        self._listening = listening
-        self._tasks.spawn(self._accept(listening))
-        self._tasks.spawn(self._watch())
+        """Accept links from a socket, and from no other any more; take up certificates that are replaced."""
+        if self._accepting is None:
+            self._tasks.spawn(self._watch())
+        else:
+            self._accepting.cancel()
+        self._accepting = self._tasks.spawn(self._accept(listening))
+        self._accepting.add_done_callback(lambda task: listening.close())  # when nobody waits for it any more
 
     async def close(self) -> None:
         """Take no more links, and end those that are there."""
@@ -135,8 +138,6 @@ class LinkDoor:
         self._end_all()
         await self._tasks.wait_closed()
         await asyncio.gather(*handshakes, return_exceptions=True)
-        if self._listening is not None:
-            self._listening.close()  # when nobody waits for it any more
 
     def _end_all(self) -> None:
         for connection in tuple(self._connections):

@@ -376,6 +376,6 @@ class Isolation:
             **self._takeovers.statistics(),
         }
 
-    def stands_in_for(self, broker: str) -> BrokerInfo | None:
-        """The stand-in for a lost broker: the cluster's choice, while no leader is heard."""
-        return self._gossip.stands_in_for(broker) or self._view.stands_in_for(broker)
+    def found_at(self, broker: str) -> BrokerInfo | None:
+        """Who serves the clients of a lost broker: the cluster's choice, while no leader is heard."""
+        return self._gossip.stands_in_for(broker) or self._view.found_at(broker)

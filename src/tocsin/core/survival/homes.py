@@ -72,13 +72,20 @@ class Homes:
         """Homes that are away are asked about with one in ``every`` heartbeats."""
         self._every = every
         self._turn = 0
-        self._own = {own.id, *(entrance.address for entrance in own.entrances)}
+        self._own = self._latest = _names(
+            own
+        )  # the names of this broker, with and without those before it moved
         self._home_of: dict[str, str] = {}  # client → home
         self._homes: dict[str, _Home] = {}  # those with guests; those that were asked about last, last
         self._asked: dict[int, tuple[str, ...]] = {}  # by beat, the earliest first: not answered
 
     def __len__(self) -> int:
         return len(self._home_of)
+
+    def readdress(self, own: BrokerInfo) -> None:
+        """This broker has other addresses: clients that name one of the last two lots are at home."""
+        self._own = _names(own) | self._latest
+        self._latest = _names(own)
 
     def came(self, client: str, home: str, scheme: Scheme) -> None:
         """A client has come, and says where it is at home."""
@@ -143,3 +150,8 @@ class Homes:
             if reference is not None:  # else there is no way in for it just now
                 found.append((client, reference))
         return found
+
+
+def _names(broker: BrokerInfo) -> frozenset[str]:
+    """What clients may call their home at a broker."""
+    return frozenset((broker.id, *(entrance.address for entrance in broker.entrances)))

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
+
+import msgspec
 
 from tocsin.broker.assembly import Broker, run_broker
 from tocsin.broker.channels.result_reader import ResultFiles
 from tocsin.broker.identity import info_of
 from tocsin.broker.links.link import LinkSecurity
+from tocsin.config import Broker as Configured
 from tocsin.config import Settings
 from tocsin.coordinator.door.keeper import DoorPorts
 from tocsin.coordinator.main import run_coordinator
 from tocsin.core.coordination.coordinator import Coordinator
+from tocsin.core.coordination.participant.readdressing import Addresses, At
 from tocsin.model.network import Address, broker_address, coordinator_address
 from tocsin.runtime.machines.driver import bus_subject
 from tocsin.runtime.process import State
@@ -111,32 +115,55 @@ Began = Callable[[SimulatedProcess, Broker], None]
 MakeFiles = Callable[[SimulatedProcess], ResultFiles]  # the port of a broker's process to result files
 
 
+class _Site:
+    """The site of a broker whose machine is at the host that the world says."""
+
+    is_fixed = False
+
+    def __init__(self, process: SimulatedProcess, configured: Configured, host: Callable[[], str]) -> None:
+        self._sockets = process.sockets
+        self._configured = configured
+        self._host = host
+        self.addresses = self._now()
+
+    def _now(self) -> Addresses:
+        host = self._host()
+        listening = {"port": (host, PORT), "link_port": (host, LINK_PORT)}
+        return Addresses(listening, info_of(msgspec.structs.replace(self._configured, host=host)))
+
+    async def look(self) -> Addresses:
+        return self._now()
+
+    def begin(self) -> Any:
+        return self.listen(self.addresses.listening)
+
+    def listen(self, at: Mapping[str, At]) -> Any:
+        return {name: self._sockets.listen(port) for name, (_, port) in at.items()}
+
+
 def broker_process(
     settings: Settings,
     broker: str,
     began: Began = lambda process, broker: None,
     results: MakeFiles | None = None,
     fit: float = 1.0,
+    host: Callable[[], str] | None = None,
 ) -> SimulatedProcess:
     """One broker of a network, by its name in the settings. ``began`` is told of it, and of each that a standby is;
-    ``fit`` is the score of its machine."""
+    ``fit`` is the score of its machine, ``host`` says where that is now, if not where the settings say."""
     configured = settings.broker(broker)
     assert configured is not None, f"no broker {broker} in the settings"
-    own = info_of(configured)
     security = LinkSecurity(settings.network, _Believed())
     address: Address = broker_address(broker)
 
     async def main(process: SimulatedProcess) -> None:
-        def listen() -> Any:
-            listening = process.sockets.listen
-            return {"port": listening(PORT), "link_port": listening(LINK_PORT)}
-
         def runs(broker: Broker) -> None:
             process.runs = broker
             began(process, broker)
 
         files = None if results is None else results(process)
-        await run_broker(_Host(settings), own, process.store, security, listen, files, _Fitness(fit), runs)
+        site = _Site(process, configured, host or (lambda: configured.host))
+        await run_broker(_Host(settings), site, process.store, security, files, _Fitness(fit), runs)
 
     return SimulatedProcess(
         address, main, proof=identity(settings, broker), hears=bus_subject(settings.network, address)

@@ -45,6 +45,7 @@ NAMES: Final = StoreNames(NETWORK)
 CHANNELS: Final = ChannelNames(NETWORK)
 
 RESTART_US: Final = MILLION  # until a supervisor starts a process again that has ended by itself
+MOVED: Final = "--"  # in the name of a host: behind it, how often the node there has moved
 _CONNECTION: Final = Link(fifo=True)
 _EQUAL: Final[Mapping[str, float]] = {}
 
@@ -57,6 +58,38 @@ def configured(name: str, cluster: str = "here", role: Role = "edge") -> Broker:
 def server(broker: str) -> str:
     """Where the library's clients reach a broker."""
     return f"mqtt://{broker}:{PORT}"
+
+
+def node_of(server: str) -> Address:
+    """The node whose server that is, or was before the node moved."""
+    return server.partition(":")[0].partition(MOVED)[0]
+
+
+class Hosts:
+    """Where nodes are: each at the host of its name, until it moves to another. Nobody answers at the host before."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._moves: dict[Address, int] = {}  # node → how often it has moved
+        self._on_move: Callable[[Address], None] = lambda node: None
+
+    def on_move(self, tell: Callable[[Address], None]) -> None:
+        """Call this with each node that moves."""
+        self._on_move = tell
+
+    def host_of(self, node: Address) -> str:
+        moves = self._moves.get(node, 0)
+        return f"{node}{MOVED}{moves}" if moves else node
+
+    def node_at(self, host: str, port: int) -> Address | None:
+        node = host.partition(MOVED)[0]
+        return node if self.host_of(node) == host else None
+
+    def move(self, node: Address) -> None:
+        """The machine of a node gets another address; connections by the old one bring nothing any more."""
+        self._moves[node] = self._moves.get(node, 0) + 1
+        self._world.tell(node, f"its machine has moved to {self.host_of(node)}")
+        self._on_move(node)
 
 
 class Stage:
@@ -77,7 +110,9 @@ class Stage:
         tables = (SESSIONS, NAMES.table, CHANNELS.catalogue, CHANNELS.subscriptions, GROUPS, RETAINED)
         for table in (*tables, TableSpec(f"{NETWORK}-network")):
             world.table(table)
-        self.wires = Wires(world, network=settings.network, port_of=lambda host, port: host)
+        self.hosts = Hosts(world)
+        self.wires = Wires(world, network=settings.network, port_of=self.hosts.node_at)
+        self.hosts.on_move(self.wires.strand)
 
     def add_coordinators(self, *names: str) -> None:
         for name in names:
@@ -95,8 +130,8 @@ class Stage:
         for each in self.settings.brokers:
             self.wires.prove(each.id, identity(self.settings, each.id))
             told = partial(began, each.id)
-            fitness = fit.get(each.id, 1.0)
-            self._add(each.id, partial(broker_process, self.settings, each.id, told, results, fitness))
+            fitness, host = fit.get(each.id, 1.0), partial(self.hosts.host_of, each.id)
+            self._add(each.id, partial(broker_process, self.settings, each.id, told, results, fitness, host))
 
     def add_program(self, name: Address, main: Main) -> None:
         """A process that uses the library, and is not started again."""

@@ -65,6 +65,7 @@ class _Connection:
         self.caller, self.listener = _End(caller), _End(listener)
         self.ends = {caller.address: self.caller, listener.address: self.listener}
         self.open = True
+        self.stranded = False  # an end is reached elsewhere by now
 
     def other(self, address: Address) -> _End:
         return self.listener if self.caller.node.address == address else self.caller
@@ -105,6 +106,11 @@ class Wires:
     def bar(self, caller: Address, listener: Address) -> None:
         """Let nothing pass over connections that the one has dialled, or will dial, to the other."""
         self._barred[caller, listener] = None
+
+    def strand(self, node: Address) -> None:
+        """Let nothing pass any more over the connections that a node has now: its address is gone."""
+        for connection in self._connections.values():
+            connection.stranded = connection.stranded or node in connection.ends
 
     def unbar(self, caller: Address, listener: Address) -> None:
         self._barred.pop((caller, listener), None)
@@ -169,7 +175,7 @@ class Wires:
         connection = self._connections.get(effect.connection)
         if connection is not None and connection.open:
             other = connection.other(sender)
-            if connection.way in self._barred or self._cut(sender, other.node.address):
+            if self._stuck(connection, sender, other.node.address):
                 other.under_way.clear()  # the sender's kernel has it, and lets it go
         self._hang_up(sender, HangUp(connection=effect.connection))
 
@@ -191,7 +197,7 @@ class Wires:
             return
         world, node = self._world, end.node
         sender = connection.other(node.address)
-        if connection.way in self._barred or self._cut(sender.node.address, node.address):
+        if self._stuck(connection, sender.node.address, node.address):
             if end.since_us is None:
                 end.since_us = world.now_us
             if world.now_us - end.since_us > GIVE_UP_US:
@@ -328,6 +334,10 @@ class Wires:
             self._world.answer(node, life_and_event)
 
     # ── the way ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _stuck(self, connection: _Connection, sender: Address, receiver: Address) -> bool:
+        """Whether nothing passes over a connection this way."""
+        return connection.stranded or connection.way in self._barred or self._cut(sender, receiver)
 
     def _cut(self, sender: Address, receiver: Address) -> bool:
         network = self._world.network

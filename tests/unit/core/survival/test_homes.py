@@ -221,3 +221,12 @@ def test_in_any_history_guests_are_sent_only_to_a_steady_home(
     for home in sorted({*homes.values()}):
         sent = {guest for _ in range(STEADY + AGAIN) for guest, _ in host.beat(home)}
         assert sent == {guest for guest, at in homes.items() if at == home}, "nobody is forgotten"
+
+
+def test_who_names_the_address_before_the_last_move_is_at_home_here() -> None:
+    guests = Homes(broker("here"))
+    there = BrokerInfo("here", "north", Role.EDGE, "127.0.0.1", 1, (Entrance(MQTT, "there:1883"),))
+    guests.readdress(there)
+    for client, home in (("anna", "here:1883"), ("ben", "there:1883"), ("cleo", "here")):
+        guests.came(client, home, MQTT)
+    assert len(guests) == 0

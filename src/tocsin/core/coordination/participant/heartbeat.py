@@ -119,7 +119,7 @@ class Heartbeat:
         """The leader's answer to a beat of this incarnation."""
         effects = self._adopt(pulse.heard, now_us)
         if pulse.refuges is not None:
-            if {each.id for each in pulse.refuges} != {each.id for each in self._refuges}:
+            if set(pulse.refuges) != set(self._refuges):
                 effects.append(DestinationsChanged())
             self._refuges, self._checksum = pulse.refuges, refuge.checksum(pulse.refuges)
         if pulse.homes is not None:

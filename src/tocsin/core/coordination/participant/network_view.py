@@ -74,6 +74,7 @@ class NetworkView:
         self.sets: dict[str, dict[str, Metadata]] = {}
         self._describes = False  # something was ever said of streams that are published here
         self.places: dict[str, Moved] = {}  # lost brokers, and their stand-ins
+        self.replaced: dict[str, BrokerInfo] = {}  # brokers whose names standbys have, with those
         self._backed = Backed()
         self._stands_in: dict[str, int] = {}  # the brokers that this broker stands in for → epoch
 
@@ -92,10 +93,11 @@ class NetworkView:
         """Whether others count on this broker: it backs one, or stands in for one."""
         return bool(self._backed.locally or self._backed.remotely or self._stands_in)
 
-    def stands_in_for(self, broker: str) -> BrokerInfo | None:
-        """The broker that stands in for a lost one; None if it is there, or nobody does."""
+    def found_at(self, broker: str) -> BrokerInfo | None:
+        """Who serves the clients of a broker that is lost: its stand-in, or the standby that has its name by now. None
+        if it is there itself, or nobody does."""
         moved = self.places.get(broker)
-        return None if moved is None else moved.to
+        return self.replaced.get(broker) if moved is None else moved.to
 
     def forget(self, query: str) -> None:
         """Nobody here asks this query any more."""
@@ -163,10 +165,15 @@ class NetworkView:
         before = dict(self.places)
         for broker in [each for each in self.places if fresh and each not in places]:
             del self.places[broker]
+        if fresh:
+            self.replaced = {}
         for broker, moved in places.items():
             self.places.pop(broker, None)
+            self.replaced.pop(broker, None)
             if moved.gone:
                 self.places[broker] = moved
+            elif moved.to is not None:
+                self.replaced[broker] = moved.to
         effects: list[Effect] = []
         if before != self.places:
             effects.append(PlacesChanged(lost={each: moved.to for each, moved in self.places.items()}))

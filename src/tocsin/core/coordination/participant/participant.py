@@ -6,13 +6,14 @@ Transitions of ``Participant``:
 
     new  Started → joining
     *    InterestsChanged, QueriesChanged, ClientsChanged, AllDispatched, MessageRead, Loaded, GuestCame, GuestWent,
-         LinksSeen, LinksEnded, Received, Stored, StoreFailed
+         LinksSeen, LinksEnded, Readdressed, Received, Stored, StoreFailed
          Dispatched, TimerFired, Followed → member
          Leaving → left
 
 Commands go to the leader over the bus, whoever that is, and again until a notice acknowledges them. Notices come from
 the log, in order. After a gap in the numbers the broker asks for everything. A leader that has
 counted this broker as lost says so; then the broker rejoins, with a new incarnation, and declares everything again.
+So it does when it is reached at another address: it joins over itself, so that it is never missed in between.
 
 In ``member`` the routes are kept and used however long the coordinator stays silent: existing traffic never depends
 on it. Nor does a publisher wait for a coordinator that has not answered lately, or for longer than CLEAR_US.
@@ -60,6 +61,7 @@ from tocsin.core.coordination.participant.signals import (
     MessageRead,
     ParticipantTimer,
     QueriesChanged,
+    Readdressed,
     RoleChanged,
     Settled,
     StreamLeft,
@@ -303,6 +305,13 @@ class Participant(TableMachine):
         said = self._linkage.ended(event, self.incarnation, now_us)
         return [] if said is None else [self._to_leader(said)]
 
+    def _on_readdressed(self, event: Readdressed, now_us: int) -> list[Effect]:
+        self._info = event.info
+        self._submission.readdress(event.info)
+        self._heartbeat.guests.readdress(event.info)
+        joins_anyway = not self.incarnation or bool(self._asked) or self._replaced
+        return [] if joins_anyway else self._find_end()
+
     # ── what the leader says ────────────────────────────────────────────────────────────────────────────────
 
     def _on_message(self, event: Received, now_us: int) -> list[Effect]:
@@ -507,6 +516,7 @@ class Participant(TableMachine):
         ("*", GuestWent): _on_clientele,
         ("*", LinksSeen): _on_links,
         ("*", LinksEnded): _on_links_ended,
+        ("*", Readdressed): _on_readdressed,
         ("*", TimerFired): _on_timer,
         ("*", Received): _on_message,
         ("*", Stored): _on_end,

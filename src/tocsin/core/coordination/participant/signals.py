@@ -109,6 +109,12 @@ class LinksEnded(Event, frozen=True, kw_only=True):
     refused: tuple[str, ...] = ()
 
 
+class Readdressed(Event, frozen=True, kw_only=True):
+    """The broker is reached elsewhere from now on."""
+
+    info: BrokerInfo
+
+
 class Leaving(Event, frozen=True, kw_only=True):
     """The broker stops on purpose."""
 

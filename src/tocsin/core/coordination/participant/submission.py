@@ -315,6 +315,10 @@ class Submission:
         """The ticket of a command that is not acknowledged yet; 0 if it has none."""
         return self._outgoing.ticket(number)
 
+    def readdress(self, info: BrokerInfo) -> None:
+        """The broker is reached elsewhere: said with the next incarnation."""
+        self._info = info
+
     def begin(self, incarnation: int) -> list[Effect]:
         """A new incarnation: join, and say everything."""
         self._outgoing.begin(incarnation, [Joined(self._info, speaks()), *self.roll.all()])

@@ -8,8 +8,8 @@ two that claim a place the larger epoch wins. If the stand-in is lost too, the o
 it: it has a copy of the lost broker's clients.
 
 A **standby** that is promoted rejoins under the name of the lost broker, with its own addresses: to all
-others that broker is back. Should the old one come after all, it joins with a larger incarnation, and the standby,
-which hears that its own is over, is a standby again.
+others that broker is back, and they are told where, since clients know the old address. Should the old one come after
+all, it joins with a larger incarnation, and the standby, which hears that its own is over, is a standby again.
 
 Changes become items for brokers: their backups and the brokers that they back to those concerned, takeovers to all,
 since clients may connect anywhere.
@@ -133,6 +133,14 @@ class Survival:
         for other in self._backed_by(broker):
             self._concern(other, self.plan[other])
 
+    def readdressed(self, before: BrokerInfo, after: BrokerInfo) -> None:
+        """A broker that is there is reached elsewhere. All are to know where it serves the clients of others, and its
+        own if a standby has its name, or had it.
+        """
+        self._moved.update((place, None) for place, held in self.places.items() if held.by == after.id)
+        if before.certified or after.certified:
+            self._moved[after.id] = None
+
     def lost(self, info: BrokerInfo, members: Collection[str]) -> None:
         """A broker is gone; ``members`` are the others."""
         broker = info.id
@@ -201,6 +209,9 @@ class Survival:
             yield self._moved_item(place, infos)
             if held.by == broker:
                 yield TakeOver(place, held.epoch)
+        for replaced, info in infos.items():
+            if info.certified:
+                yield self._moved_item(replaced, infos)
         if broker in self.promotions:
             yield self._promote(broker)
 
@@ -219,7 +230,8 @@ class Survival:
     def _moved_item(self, broker: str, infos: Mapping[str, BrokerInfo]) -> Moved:
         place = self.places.get(broker)
         if place is None:
-            return Moved(broker, None, self.epoch)
+            info = infos.get(broker)
+            return Moved(broker, info if info is not None and info.certified else None, self.epoch)
         return Moved(broker, infos.get(place.by or ""), place.epoch, gone=True)
 
 

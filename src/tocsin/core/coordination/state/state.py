@@ -242,6 +242,8 @@ class State:
         if before is not None:
             self.presence.broker_gone(info.id, self.clock_us)
             self._drop_queries(info.id, list(before.queries), release=False)
+            if before.info != info:
+                self.survival.readdressed(before.info, info)
         self.members[info.id] = Member(info, incarnation, speaks)
         self.lives.pop(info.id, None)
         self.lives[info.id] = incarnation

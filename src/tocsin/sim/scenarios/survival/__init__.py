@@ -117,6 +117,20 @@ def build_recruits(world: World) -> list[Invariant]:
     return fill(world, RECRUITS, more=recruit_promises)
 
 
+MOVES: Final = msgspec.structs.replace(SETTING, moves=True)
+
+
+@scenario(
+    "survival-moves",
+    summary="the same, with machines that get other addresses while their brokers serve",
+    faults=FAULTS,
+    trouble_us=MOVES.trouble_us,
+    settle_us=MOVES.settle_us,
+)
+def build_moves(world: World) -> list[Invariant]:
+    return fill(world, MOVES)
+
+
 @scenario(
     "survival-doors",
     summary="the same with the coordinators' doors, and clients that know nothing else",

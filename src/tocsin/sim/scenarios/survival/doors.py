@@ -30,6 +30,7 @@ from tocsin.sim.scenarios.survival.population import (
     watch_moments,
 )
 from tocsin.sim.scenarios.survival.programs import Pace, Program, Publisher, Resident
+from tocsin.sim.scenarios.survival.recovery import AtHome
 from tocsin.sim.world import World
 
 KNOCKERS: Final = ("kai", "lea")
@@ -158,7 +159,7 @@ def fill_doors(world: World, setting: Setting) -> list[Invariant]:
         world.add(knocker.name, lambda _disk, knocker=knocker: knocker)  # type: ignore[misc]
     watch_moments(world)
     let_in = DoorsLetIn(knockers, setting.trouble_us + setting.recovery_us)
-    return [*promises(brokers, programs, setting), NoCircle(), let_in]
+    return [*promises(brokers, programs, setting, AtHome(programs, brokers)), NoCircle(), let_in]
 
 
 def _programs(pace: Pace, setting: Setting) -> tuple[Program, ...]:

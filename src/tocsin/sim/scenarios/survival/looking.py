@@ -13,6 +13,7 @@ import msgspec
 
 from tocsin.broker.assembly import Broker
 from tocsin.broker.delivery.message_log import Stored
+from tocsin.broker.links.link import Link
 from tocsin.core.coordination.participant.participant import Participant
 from tocsin.core.coordination.participant.signals import ClientsChanged
 from tocsin.core.coordination.participant.submission import CLEAR_US
@@ -166,6 +167,11 @@ class Running:
         return self._replication.primary.recipients
 
     @property
+    def links(self) -> Mapping[str, Link]:
+        """Its links, by the peer that they lead to."""
+        return self._parts.exchange.peers.links
+
+    @property
     def copies(self) -> Mapping[str, Copy]:
         """The copies of other brokers' clients, by broker."""
         return self._replication.backup.copies
@@ -238,6 +244,9 @@ class Brokers:
         self.on_will: list[Wills] = []
         self.on_unclear: list[Dispatch] = []
         self.on_end: list[Callable[[Running], None]] = []
+        self.uncertain_until_us = (
+            0  # a machine has moved: some do not know yet that their connections bring nothing
+        )
         self.ended_us: dict[str, int] = {}  # name → when a process that had it ended last
         self._running: dict[Address, Running] = {}
         self._unclear: dict[
@@ -306,6 +315,8 @@ class Brokers:
     def is_calm(self) -> bool:
         """Whether nothing is wrong with the network and the store just now."""
         store = self.world.store
+        if self.world.now_us < self.uncertain_until_us:
+            return False
         return self.world.network.calm and not store.weather and not store.leaderless
 
     def is_awake(self, one: Running) -> bool:

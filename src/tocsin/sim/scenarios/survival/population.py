@@ -28,6 +28,7 @@ from tocsin.sim.scenarios.survival.deliveries import (
 )
 from tocsin.sim.scenarios.survival.drains import OPERATOR, Emptied, operate
 from tocsin.sim.scenarios.survival.looking import PLACE_TAKEN, STANDS_IN, Brokers
+from tocsin.sim.scenarios.survival.moves import Found, schedule_moves
 from tocsin.sim.scenarios.survival.ownership import (
     LetsGo,
     OneOwner,
@@ -130,6 +131,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     fit: dict[str, float] = {}  # machines that are not as fit as can be
     drains: bool = False  # an operator has brokers emptied: whoever was moved has another home
     recruits: bool = False  # brokers are recruited as standbys: the same
+    moves: bool = False  # machines get other addresses: some no longer know where their home is
 
 
 def fill(
@@ -148,8 +150,11 @@ def fill(
         stage.add_program(program.name, program.run)
     if setting.drains:
         stage.add_program(OPERATOR, operate)
+    if setting.moves:
+        schedule_moves(world, stage, brokers)
     watch_moments(world)
-    return [*promises(brokers, programs, setting), *more(brokers)]
+    kept = promises(brokers, programs, setting, in_the_end(stage, brokers, programs, setting))
+    return [*kept, *more(brokers)]
 
 
 def _programs(setting: Setting) -> Iterator[Program]:
@@ -164,7 +169,18 @@ def _programs(setting: Setting) -> Iterator[Program]:
         yield Mortal(name, servers, pace, delay_s, restless_us)
 
 
-def promises(brokers: Brokers, programs: tuple[Program, ...], setting: Setting) -> list[Invariant]:
+def in_the_end(stage: Stage, brokers: Brokers, programs: tuple[Program, ...], setting: Setting) -> Invariant:
+    """Where everybody is when the trouble is over."""
+    if setting.drains:
+        return Emptied(brokers, setting.trouble_us + setting.settle_us)
+    if setting.recruits:
+        return InPlace(brokers)
+    return Found(stage, brokers) if setting.moves else AtHome(programs, brokers)
+
+
+def promises(
+    brokers: Brokers, programs: tuple[Program, ...], setting: Setting, in_the_end: Invariant
+) -> list[Invariant]:
     residents = [each for each in programs if isinstance(each, Resident)]
     listeners = [each for each in programs if isinstance(each, Listener)]
     mortals = [each for each in programs if isinstance(each, Mortal)]
@@ -193,16 +209,10 @@ def promises(brokers: Brokers, programs: tuple[Program, ...], setting: Setting) 
         Bounded(brokers, until_us, setting.look_us),
         NobodyIsOusted(),
         Recovers(programs, setting.trouble_us + setting.recovery_us),
-        _in_the_end(brokers, programs, setting),
+        in_the_end,
         Settled(programs, brokers),
         CopiesAgree(brokers),
     ]
-
-
-def _in_the_end(brokers: Brokers, programs: tuple[Program, ...], setting: Setting) -> Invariant:
-    if setting.drains:
-        return Emptied(brokers, setting.trouble_us + setting.settle_us)
-    return InPlace(brokers) if setting.recruits else AtHome(programs, brokers)
 
 
 def watch_moments(world: World) -> None:

@@ -23,7 +23,7 @@ from tocsin.errors import BrokerUnreachable, TocsinError
 from tocsin.model.priority import CRITICAL_WORD
 from tocsin.runtime.machines.clock import random_bits
 from tocsin.sim.process.machine import SimulatedProcess
-from tocsin.sim.process.stage import server
+from tocsin.sim.process.stage import node_of, server
 
 DEADLINE_S: Final = 3_000.0  # longer than any run: nothing is given up
 WILLS: Final = "wills/"
@@ -72,7 +72,7 @@ class WatchedClient(AsyncClient):
     def line_up(self, answer: ConnAckPacket) -> None:
         program = self._program
         program.connections += 1
-        program.at = self.server.partition(":")[0]
+        program.at = node_of(self.server)
         if program.at.startswith("coordinator-"):  # a door, which has passed it on
             program.at = dict(answer.user_properties).get(PROPERTY_BROKER, program.at)
         lost = program.known and not answer.session_present
@@ -382,7 +382,7 @@ class Mortal(Program):
             except TocsinError:
                 await self._pause(1_000)
             else:
-                self.lived, self.lived_at = self.tries, client.server.partition(":")[0]
+                self.lived, self.lived_at = self.tries, node_of(client.server)
         self._say(process, "lives", tries=self.tries)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(random_bits(32) % self._latest_ms / 1_000):

@@ -222,3 +222,10 @@ def test_a_pulse_that_answers_no_beat_asks_for_one() -> None:
     broker = Broker().led()
     (beat,) = sent(Beat, broker.hear(Pulse(1, broker.machine.incarnation, 1)))
     assert beat.number > 1
+
+
+def test_clients_hear_of_a_refuge_that_is_reached_elsewhere() -> None:
+    heart = Heart()
+    heart.answer(heart.beat(), (TWO,))
+    moved = BrokerInfo(TWO.id, TWO.cluster, TWO.role, "127.0.0.9", TWO.port, TWO.entrances)
+    assert of(DestinationsChanged, heart.answer(heart.beat(), (moved,)))

@@ -20,6 +20,7 @@ from tocsin.core.coordination.participant.signals import (
     MessageRead,
     QueriesChanged,
     QuerySetKnown,
+    Readdressed,
     RoleChanged,
     RoutesChanged,
     Settled,
@@ -502,3 +503,35 @@ def test_beats_say_that_a_broker_is_being_recruited() -> None:
     assert [each.recruited for each in sent(Beat, broker.fire("beat"))] == [True]
     broker.hear(Pulse(1, broker.machine.incarnation, broker.number, heard=2))
     assert [each.recruited for each in sent(Beat, broker.fire("beat"))] == [False]
+
+
+# ── another address ─────────────────────────────────────────────────────────────────────────────────────────
+
+MOVED = BrokerInfo(
+    NORTH.id, NORTH.cluster, NORTH.role, "127.0.0.9", 1, (Entrance(Scheme.MQTT, "127.0.0.9:1"),)
+)
+
+
+def test_a_broker_that_moves_joins_over_itself_and_says_everything_again() -> None:
+    broker = Broker()
+    broker.handle(InterestsChanged(added=("a/#",)))
+    broker.led()
+    before = broker.machine.incarnation
+    (read,) = of(ReadLog, broker.handle(Readdressed(info=MOVED)))
+    (submit,) = sent(Submit, broker.handle(Stored(request=read.request, value=Page((), 1, 20))))
+    assert submit.incarnation > before and submit.first == 1
+    assert submit.commands == (Joined(MOVED, speaks()), Interests(("a/#",)))
+
+
+def test_a_broker_that_moves_while_joining_says_its_new_address() -> None:
+    broker = Broker()
+    (read,) = of(ReadLog, broker.handle(Started(incarnation=5)))
+    assert broker.handle(Readdressed(info=MOVED)) == []
+    (submit,) = sent(Submit, broker.handle(Stored(request=read.request, value=Page((), 1, 10))))
+    assert submit.commands[0] == Joined(MOVED, speaks())
+
+
+def test_a_replaced_broker_does_not_take_its_name_back_by_moving() -> None:
+    broker = Broker().led()
+    broker.notice(fresh=True, incarnation=broker.machine.incarnation + 1, number=1)
+    assert broker.handle(Readdressed(info=MOVED)) == []

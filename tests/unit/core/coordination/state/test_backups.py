@@ -200,3 +200,31 @@ def test_in_any_history_a_live_backup_stands_in_and_all_brokers_agree(
             assert seen == {name: place.by for name, place in places.items()}
     epochs = [place.epoch for place in state.survival.places.values()]
     assert len(set(epochs)) == len(epochs)
+
+
+def test_all_hear_where_a_standby_has_a_lost_brokers_name() -> None:
+    survival = network()
+    survival.lost(N, ("south", "hub"))
+    told(survival, "south", "hub")
+    standby = msgspec.structs.replace(N, host="127.0.0.9", certified="spare")
+    survival.joined("north")
+    there = {"north": standby, "south": SOUTH, "hub": HUB}
+    back = Moved("north", standby, 1)
+    assert back in survival.settle(there)["hub"]
+    assert back in tuple(survival.everything("hub", there)), "also those that come later"
+    survival.readdressed(standby, N)
+    assert Moved("north", None, 1) in survival.settle({**there, "north": N})["hub"], "it is back itself"
+
+
+def test_a_network_view_finds_a_standby_until_the_broker_itself_is_back() -> None:
+    view = NetworkView()
+    standby = msgspec.structs.replace(N, certified="spare")
+    view.apply((Moved("north", SOUTH, 1, gone=True),), {}, fresh=False)
+    assert view.found_at("north") == SOUTH
+    view.apply((Moved("north", standby, 1),), {}, fresh=False)
+    assert view.found_at("north") == standby
+    view.apply((Moved("north", None, 1),), {}, fresh=False)
+    assert view.found_at("north") is None
+    view.apply((Moved("north", standby, 1),), {}, fresh=False)
+    view.apply((), {}, fresh=True)
+    assert view.found_at("north") is None, "everything was told anew"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given, settings
 
 from tests.unit.core.coordination.histories import HUB, LIMITS, LISTED, NORTH, QUERIES, SOUTH, batches
@@ -27,6 +28,7 @@ from tocsin.wire.commands import (
     Left,
     Limits,
     Lost,
+    Planned,
     Queries,
     Refreshed,
     Said,
@@ -464,3 +466,29 @@ def test_who_has_made_others_be_told_too_much_waits() -> None:
     assert refused(talk.say("south", Queries((LISTED,))), "south") == [], (
         "what a broker says again is not asked"
     )
+
+
+def test_senders_hear_of_a_moved_broker_and_keep_their_routes() -> None:
+    talk = Talk("north", "south")
+    talk.say("north", Interests(("a/#",)))
+    moved = msgspec.structs.replace(NORTH, host="127.0.0.9")
+    epoch = talk.state.survival.epoch
+    outcome = talk.state.apply(talk.now_us, (Said("north", 2, 1, (Joined(moved), Interests(("a/#",)))),))
+    routes = [item for item in of(notices.Routes, outcome, "south") if isinstance(item, notices.Routes)]
+    assert moved in [peer for item in routes for peer in item.peers]
+    added = [route for item in routes for route in item.added]
+    removed = [route for item in routes for route in item.removed]
+    assert sorted(added, key=str) == sorted(removed, key=str), (
+        "one notice takes them away and gives them back"
+    )
+    assert not talk.state.survival.places and talk.state.survival.epoch == epoch
+
+
+def test_all_hear_where_a_stand_in_has_moved() -> None:
+    talk = Talk("north", "south", "hub")
+    plan = (("north", "south", "hub"), ("south", "hub", "north"), ("hub", "south", "north"))
+    talk.state.apply(0, (Planned(plan), Lost("hub", 1)))
+    moved = msgspec.structs.replace(SOUTH, host="127.0.0.9")
+    outcome = talk.state.apply(0, (Said("south", 2, 1, (Joined(moved),)),))
+    epoch = talk.state.survival.places["hub"].epoch
+    assert of(notices.Moved, outcome, "north") == [notices.Moved("hub", moved, epoch, gone=True)]
