@@ -75,9 +75,10 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 class Ratio(msgspec.Struct, frozen=True):
-    """Tocsin's broker time over mosquitto's, within turns."""
+    """Tocsin's broker time over that of another broker, within turns."""
 
     kind: str
+    broker: str
     ratio: Spread
 
 
@@ -171,17 +172,21 @@ def measure(server: Server, crowd: list[list[bytes]]) -> tuple[float, float]:
 
 
 def run(
-    clients: int, turns: int, wanted: Sequence[str], seed: int
+    clients: int, turns: int, wanted: Sequence[str], seed: int, against: Path | None = None
 ) -> tuple[list[Cost], list[Ratio], list[str]]:
     chance, notes = random.Random(seed), []
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
-        brokers = [stack.enter_context(servers.tocsin(Path(directory) / "tocsin"))]
+        home = Path(directory)
+        brokers = [stack.enter_context(servers.tocsin(home / "tocsin"))]
         program = servers.mosquitto_program()
+        if against is not None:
+            other = servers.tocsin(home / "other", name="other", python=str(against))
+            brokers.append(stack.enter_context(other))
         if program is None:
             notes.append("mosquitto is not installed: install the Debian package, or run as root")
         else:
-            brokers.append(stack.enter_context(servers.mosquitto(program, Path(directory) / "mosquitto")))
+            brokers.append(stack.enter_context(servers.mosquitto(program, home / "mosquitto")))
         for broker in brokers:  # what is made once is made now
             visit(broker.address, crowd_of(KINDS[0], [f"warm{n}" for n in range(200)]))
         for turn in range(turns):
@@ -197,10 +202,12 @@ def run(
     ratios = [
         Ratio(
             kind,
-            spread(our / their for (our, _), (their, _) in zip(taken, found[kind, "mosquitto"], strict=True)),
+            their.name,
+            spread(a / b for (a, _), (b, _) in zip(taken, found[kind, their.name], strict=True)),
         )
         for (kind, broker), taken in found.items()
-        if broker == "tocsin" and (kind, "mosquitto") in found
+        for their in brokers[1:]
+        if broker == "tocsin"
     ]
     return costs, ratios, notes
 
@@ -216,7 +223,7 @@ def show(costs: Sequence[Cost], ratios: Sequence[Ratio]) -> None:
             f"({each.broker_us.low:.0f}..{each.broker_us.high:.0f}), all {each.family_us.median:.0f}{verdict}"
         )
     for ratio in ratios:
-        print(f"  {ratio.kind:20} ÷ mosquitto {ratio.ratio}")
+        print(f"  {ratio.kind:20} ÷ {ratio.broker:9} {ratio.ratio}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -228,11 +235,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--only", action="append", choices=[each.name for each in KINDS], help="of these kinds"
     )
     parser.add_argument("--seed", type=int, default=1, help="for the order of the brokers")
+    parser.add_argument(
+        "--against",
+        type=Path,
+        metavar="PYTHON",
+        help="also another Tocsin, in turns: the Python of the environment that has it",
+    )
     chosen = parser.parse_args(argv)
     clients = chosen.clients or (QUICK_CLIENTS if chosen.quick else CLIENTS)
     turns = chosen.turns or (QUICK_TURNS if chosen.quick else TURNS)
     wanted = chosen.only or [each.name for each in KINDS]
-    costs, ratios, notes = run(clients, turns, wanted, chosen.seed)
+    costs, ratios, notes = run(clients, turns, wanted, chosen.seed, chosen.against)
     show(costs, ratios)
     for note in notes:
         print(f"  {note}")

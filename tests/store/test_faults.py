@@ -11,7 +11,7 @@ import pytest
 
 from tests.store.writing import FACTS, Writers, connected, everything
 from tocsin.errors import DeadlineExceeded, OutcomeUnknown, Refused, StoreUnavailable, TocsinError
-from tocsin.ports import BusMessage, Record, TableSpec
+from tocsin.ports import BusMessage, Cell, Record, TableSpec
 from tocsin.store.jetstream import JetStreamStore
 from tocsin.store.testing import LocalServers
 
@@ -39,6 +39,35 @@ async def test_what_was_acknowledged_survives_a_kill_in_the_middle_of_appends(tm
 @pytest.mark.slow
 async def test_what_was_acknowledged_survives_many_kills(tmp_path: Path) -> None:
     await kill_and_restart(tmp_path, 25)
+
+
+async def test_conditional_writes_happen_once_although_the_server_dies_under_them(tmp_path: Path) -> None:
+    with LocalServers(tmp_path) as servers:
+        async with connected(servers) as store:
+            table = await store.table(TableSpec("counters"))
+            known = dict.fromkeys((f"k{number}" for number in range(80)), 0)
+            written = dict.fromkeys(known, 0)
+            over = asyncio.Event()
+
+            async def count(key: str) -> None:
+                while not over.is_set():
+                    value = str(written[key] + 1).encode()
+                    known[key] = await table.compare_and_set(key, value, revision=known[key])
+                    written[key] += 1
+
+            tasks = [asyncio.create_task(count(key)) for key in known]
+            for _ in range(3):
+                before = sum(written.values())
+                async with asyncio.timeout(60):
+                    while sum(written.values()) < before + 800:
+                        await asyncio.sleep(0.01)
+                servers.kill("store-1")
+                servers.start("store-1")
+            over.set()
+            async with asyncio.timeout(60):
+                await asyncio.gather(*tasks)
+            for key, count_of in written.items():
+                assert await table.get(key) == Cell(key, str(count_of).encode(), known[key])
 
 
 async def test_followers_watchers_and_the_bus_ride_out_a_restart(tmp_path: Path) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tocsin.errors import Refused, StoreFull
 from tocsin.ports import LogSpec, Record, TableSpec
 from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.jetstream_table import JetStreamTable
+from tocsin.store.lots import LOT_MIN
 from tocsin.store.testing import LocalServers
 
 
@@ -52,6 +55,39 @@ async def test_a_table_is_a_key_value_bucket(store: JetStreamStore) -> None:
     found = await configuration(store, "KV_shape")
     assert found["subjects"] == ["$KV.shape.>"]
     assert (found["max_msgs_per_subject"], found["allow_msg_ttl"], found["discard"]) == (1, True, "new")
+
+
+async def test_many_writes_to_a_table_are_few_answers(store: JetStreamStore) -> None:
+    table = await store.table(TableSpec("crowded"))
+    asked = 0
+    ask = store.connection.ask
+
+    async def counted(*words: Any, **more: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return await ask(*words, **more)
+
+    store.connection.ask = counted  # type: ignore[method-assign]
+    for revisions in ([0] * 600, range(1, 601)):
+        writes = (table.compare_and_set(f"k{n}", b"", revision=at) for n, at in enumerate(revisions))
+        assert len(set(await asyncio.gather(*writes))) == 600
+    assert asked <= 2 * 2 * LOT_MIN
+
+
+async def test_a_table_that_takes_no_lots_is_written_all_the_same(
+    store: JetStreamStore, servers: LocalServers
+) -> None:
+    await store.table(TableSpec("older"))
+    config = await configuration(store, "KV_older") | {"allow_atomic": False}
+    stream = await store.stream("KV_older")
+    await stream.api("make older", "STREAM.UPDATE", config)
+    table = JetStreamTable(stream, TableSpec("older"))
+    for revision in (0, None):
+        writes = (
+            table.put(f"k{n}", b"") if revision is None else table.compare_and_set(f"k{n}", b"", revision=0)
+            for n in range(100)
+        )
+        assert len(set(await asyncio.gather(*writes))) == 100
 
 
 async def test_opening_a_log_again_changes_nothing(store: JetStreamStore) -> None:

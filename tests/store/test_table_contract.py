@@ -103,6 +103,45 @@ async def test_of_many_that_compare_and_set_one_wins(opener: Opener, table_spec:
     assert sum(isinstance(outcome, Conflict) for outcome in outcomes) == 4
 
 
+async def test_of_many_writes_at_once_each_has_its_own_outcome(table: Table) -> None:
+    names = [f"k{number}" for number in range(300)]
+    made = await asyncio.gather(*(table.compare_and_set(name, b"1", revision=0) for name in names))
+    assert len(set(made)) == len(names)
+    known = dict(zip(names, made, strict=True))
+    wrong = {"k7": 0, "k150": known["k151"], "k299": known["k299"] + 1_000}
+    writes = (
+        table.compare_and_set(name, b"2", revision=wrong.get(name, known[name]), ttl_s=60) for name in names
+    )
+    outcomes = dict(zip(names, await asyncio.gather(*writes, return_exceptions=True), strict=True))
+    assert {name for name, outcome in outcomes.items() if isinstance(outcome, Conflict)} == set(wrong)
+    for name, outcome in outcomes.items():
+        kept = Cell(name, b"1", known[name]) if name in wrong else Cell(name, b"2", outcome)  # type: ignore[arg-type]
+        assert await table.get(name) == kept
+
+
+async def test_of_many_writes_at_once_some_may_be_of_one_key(table: Table) -> None:
+    writes = [table.compare_and_set(f"k{number % 50}", b"", revision=0) for number in range(200)]
+    outcomes = await asyncio.gather(*writes, return_exceptions=True)
+    assert sum(isinstance(outcome, int) for outcome in outcomes) == 50
+    assert sum(isinstance(outcome, Conflict) for outcome in outcomes) == 150
+
+
+async def test_many_keys_that_were_deleted_can_be_made_again_at_once(table: Table) -> None:
+    names = [f"k{number}" for number in range(100)]
+    await asyncio.gather(*(table.put(name, b"1") for name in names))
+    await asyncio.gather(*(table.delete(name) for name in names[::3]))
+    assert len(await table.get_many(names)) == 66
+    revisions = [
+        0 if cell is None else cell.revision
+        for cell in await asyncio.gather(*(table.get(name) for name in names))
+    ]
+    writes = (
+        table.compare_and_set(name, b"2", revision=revision)
+        for name, revision in zip(names, revisions, strict=True)
+    )
+    assert len(set(await asyncio.gather(*writes))) == 100
+
+
 async def test_a_deleted_key_is_absent_and_can_be_made_again(table: Table) -> None:
     await table.put("a", b"1")
     await table.delete("a")

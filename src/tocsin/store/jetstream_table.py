@@ -6,6 +6,8 @@ at it. A revision is the position of the key's message. A deletion, or an expiry
 
 **Writes happen once.** Every write carries an id of its own, so that a repeated attempt is recognised. A repeated
 compare-and-set may be refused because the first attempt did happen: then the key's message bears this write's id.
+
+The first attempts of many writes go together (``store.jetstream_writes``).
 """
 
 from __future__ import annotations
@@ -19,11 +21,13 @@ from tocsin.errors import Conflict
 from tocsin.ports import READ_MAX, Cell, Change, TableSpec, Usage
 from tocsin.store import rules
 from tocsin.store.feed import Begun, Feed
+from tocsin.store.jetstream_writes import Writes
 from tocsin.store.stream import MARK, Stored, Stream, is_mark, marks_of, persist
 from tocsin.store.verdict import WRONG_LAST_SEQUENCE, Passing, judge, read_answer
 
 # How long an absent key is remembered; a watch that was away tells by a reset anyway.
 MARKER_TTL_S: Final = 3_600
+MARKERS_MAX: Final = 1_000  # a read that is followed by a write over what it found is not long ago
 _DELETION: Final = b"KV-Operation: PURGE\r\n"  # the kind of marker that leaves none behind when it expires
 
 
@@ -41,6 +45,7 @@ def stream_config(spec: TableSpec, name: str, replicas: int) -> dict[str, Any]:
         "duplicate_window": int(120e9),
         "deny_delete": True,
         "allow_rollup_hdrs": True,
+        "allow_atomic": True,
         "allow_direct": True,
         "allow_msg_ttl": True,
         "subject_delete_marker_ttl": int(MARKER_TTL_S * 1e9),
@@ -55,12 +60,18 @@ class JetStreamTable:
         self._spec = spec
         self._connection = stream.connection
         self._prefix = f"$KV.{spec.name}."
+        self._writes = Writes(stream, f"write to table {spec.name!r}")
+        self._ids = secrets.token_hex(12)  # what the ids of our writes begin with: nobody else's do
+        self._written = 0
+        self._markers: dict[
+            str, int
+        ] = {}  # positions of markers that reads found, by subject; the oldest first
 
     async def get(self, key: str, *, fresh: bool = False) -> Cell | None:
         operation = f"get from table {self._spec.name!r}"
         rules.check_key(operation, key)
         found = await self._newest(operation, self._prefix + key, fresh=fresh)
-        return None if found is None or _is_marker(found) else self._cell(found)
+        return None if found is None or self._is_absent(found) else self._cell(found)
 
     async def get_many(self, keys: Sequence[str], *, fresh: bool = False) -> dict[str, Cell]:
         operation = f"get many from table {self._spec.name!r}"
@@ -68,7 +79,7 @@ class JetStreamTable:
         subjects = [self._prefix + key for key in keys]
         marks = self._prefix + MARK if fresh else None
         found = await self._stream.last_for_many(operation, subjects, marks)
-        cells = (self._cell(each) for each in found if not _is_marker(each))
+        cells = (self._cell(each) for each in found if not self._is_absent(each))
         return {cell.key: cell for cell in cells}
 
     async def put(self, key: str, value: bytes, *, ttl_s: float | None = None) -> int:
@@ -164,9 +175,12 @@ class JetStreamTable:
         """Publish the key's next message; with ``revision``, only over that revision (0: over nothing, or a
         marker)."""
         subject = self._prefix + key
-        write_id = secrets.token_hex(12)
+        self._written += 1
+        write_id = f"{self._ids}.{self._written}"
         lines += b"Nats-Msg-Id: %b\r\n" % write_id.encode()
         over = revision  # the position that the server must find: a marker's, where the key is absent
+        if revision == 0:
+            over = self._markers.pop(subject, 0)
         attempts = 0
 
         async def attempt(timeout_s: float) -> int:
@@ -174,10 +188,15 @@ class JetStreamTable:
             attempts += 1
             while True:
                 expectation = b"" if over is None else b"Nats-Expected-Last-Subject-Sequence: %d\r\n" % over
-                reply = await self._connection.ask(subject, value, timeout_s, lines + expectation)
-                answer, error = read_answer(operation, reply.payload)
+                if attempts == 1:
+                    publish = self._writes.publish(subject, value, lines + expectation, timeout_s)
+                    position, error = await publish
+                else:
+                    reply = await self._connection.ask(subject, value, timeout_s, lines + expectation)
+                    answer, error = read_answer(operation, reply.payload)
+                    position = int(answer.get("seq", 0))
                 if error is None:
-                    return int(answer["seq"])
+                    return position
                 wrong = over is not None and error.err_code in WRONG_LAST_SEQUENCE
                 if not wrong and not error.full:
                     raise judge(operation, error)
@@ -200,6 +219,15 @@ class JetStreamTable:
         if fresh:
             return await self._stream.fresh_last_for(operation, subject, self._prefix + MARK)
         return await self._stream.last_for(operation, subject)
+
+    def _is_absent(self, message: Stored) -> bool:
+        """Whether a message that was read is a marker; it is remembered for a write over it."""
+        if not _is_marker(message):
+            return False
+        if len(self._markers) >= MARKERS_MAX:
+            del self._markers[next(iter(self._markers))]
+        self._markers[message.subject] = message.position
+        return True
 
     def _cell(self, message: Stored) -> Cell:
         return Cell(message.subject[len(self._prefix) :], message.payload, message.position)

@@ -16,6 +16,7 @@ from tocsin.errors import Refused, StoreError, StoreFull, StoreUnavailable
 
 WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})  # the expected position or revision is not the last
 WRONG_LAST_ID: Final = 10070
+NO_BATCHES: Final = 10174  # the stream takes no atomic batches: nobody has adapted it yet
 DUPLICATE_IN_BATCH: Final = 10201
 DUPLICATE_IN_FLIGHT: Final = 10158  # the first append with that id is not decided yet
 BATCH_INCOMPLETE: Final = 10176  # the server restarted, changed its leader or could not stage the batch

@@ -20,11 +20,14 @@ V5: Final = 5
 
 _LEVELS: Final[dict[tuple[bytes, int], Level]] = {(b"MQTT", 5): V5, (b"MQTT", 4): V311, (b"MQIsdp", 3): V31}
 
+_MQTT5: Final = b"\x00\x04MQTT\x05"  # how the body of most CONNECTs begins
 _NAME_MAX_BYTES = 16  # of an unknown protocol's name that an error repeats
 
 
 def level_of(frame: bytes, at: int) -> Level:
     """The protocol level that a CONNECT speaks; ``at`` is where its body begins."""
+    if frame.startswith(_MQTT5, at):
+        return V5
     name, at = read_binary(frame, at, len(frame), "the protocol name")
     number, _ = read_u8(frame, at, len(frame), "the protocol level")
     level = _LEVELS.get((name, number))

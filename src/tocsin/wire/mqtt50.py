@@ -44,6 +44,7 @@ from tocsin.wire.fields import (
     read_u8,
     read_u16,
     read_varint,
+    skip_string,
 )
 from tocsin.wire.topics import TopicInvalid, check_topic
 
@@ -113,17 +114,17 @@ def _complaint(words: str) -> WireError:
 
 def _walk_connect(frame: bytes, at: int) -> None:
     end = len(frame)
-    _, at = read_string(frame, at, end, "the protocol name")
+    at = skip_string(frame, at, end, "the protocol name")
     flags, _ = read_u8(frame, at + 1, end, "the connect flags")
     check_connect_flags(flags)
     at = _walk_properties(frame, at + 4, end)
-    _, at = read_string(frame, at, end, "the client id")
+    at = skip_string(frame, at, end, "the client id")
     if flags & 0x04:
         at = _walk_properties(frame, at, end)
-        _, at = read_string(frame, at, end, "the will topic")
+        at = skip_string(frame, at, end, "the will topic")
         _, at = read_binary(frame, at, end, "the will message")
     if flags & 0x80:
-        read_string(frame, at, end, "the user name")
+        skip_string(frame, at, end, "the user name")
 
 
 def _walk_connack(frame: bytes, at: int) -> None:
@@ -181,6 +182,8 @@ def _walk_nothing(frame: bytes, at: int) -> None:
 
 def _walk_properties(frame: bytes, at: int, end: int) -> int:
     """Look at every property; where they end."""
+    if at < end and not frame[at]:
+        return at + 1  # there are none
     length, at = read_varint(frame, at, end, "the property length")
     stop = at + length
     if stop > end:
@@ -201,9 +204,9 @@ def _walk_properties(frame: bytes, at: int, end: int) -> int:
         elif form == _VARINT:
             _, at = read_varint(frame, at, stop, f"property {identifier:#04x}")
         else:
-            _, at = read_string(frame, at, stop, f"property {identifier:#04x}")
+            at = skip_string(frame, at, stop, f"property {identifier:#04x}")
             if form == _PAIR:
-                _, at = read_string(frame, at, stop, "the value of a user property")
+                at = skip_string(frame, at, stop, "the value of a user property")
     if at != stop:
         raise Malformed("the last property runs past the property length")
     return stop

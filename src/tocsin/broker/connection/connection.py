@@ -420,50 +420,63 @@ class Connection(asyncio.Protocol):
     # ── the session ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _carry_out(self, effect: Effect) -> None:
-        match effect:
-            case SendPacket(packet=SubAckPacket() as packet):
-                self.subscriber.acknowledge(packet)
-            case SendPacket(packet=UnsubAckPacket() as packet):
-                self.subscriber.confirm(partial(self._confirm, packet))
-            case SendPacket(packet=packet):
-                self.send(packet)
-            case Commit() if self.delivery.provisional:
-                pass  # not now: the client sends it again, when its session is taken
-            case Commit(packet=packet, topic=topic, packet_id=packet_id, qos=qos):
-                self._commits = True
-                self._publishing().commit(packet, topic, packet_id, qos)
-                self._count_under_way()
-            case Acknowledged(packet=packet):
-                full = not self.delivery.room
-                self.delivery.answered(packet)
-                if full and self.delivery.room:
-                    self.subscriber.room_made()
-            case Release(packet_id=packet_id):
-                self.delivery.release(packet_id, lambda: self.tell(Released(packet_id=packet_id)))
-            case Subscribe():
-                self.subscriber.subscribe(effect)
-            case Unsubscribe(filter=wanted):
-                self.subscriber.unsubscribe(wanted)
-            case Publish(packet=packet, topic=topic, will=False):
-                self._publishing().publish(topic, packet)
-            case Publish(packet=packet, topic=topic):
-                self._publishing().bequeath(topic, packet)
-            case DelayWill(packet=packet, delay_s=delay_s, moving=moving):
-                will = self._publishing().will(packet)
-                self._durable.wills.delay(self.client_id, will, delay_s, moving=moving)
-            case Authenticate():
-                answer = self._listener.authenticate(effect, self)
-                if answer is not None:  # else it comes later
-                    self.post(answer)
-            case Accepted():
-                self._accept(effect)
-            case AskAccount(packet=packet):
-                self._listener.ask_account(self, packet)
-            case Close(session_expiry_s=expiry_s, reason_code=code):
-                self._listener.closed(self, effect)
-                self._end(self.expiry_s if code == SESSION_TAKEN_OVER else expiry_s)
-            case _:
-                self._shell.carry_out(effect)
+        act = _ACTS.get(type(effect))
+        if act is None:
+            self._shell.carry_out(effect)
+        else:
+            act(self, effect)
+
+    def _on_send(self, effect: SendPacket) -> None:
+        packet = effect.packet
+        if isinstance(packet, SubAckPacket):
+            self.subscriber.acknowledge(packet)
+        elif isinstance(packet, UnsubAckPacket):
+            self.subscriber.confirm(partial(self._confirm, packet))
+        else:
+            self.send(packet)
+
+    def _on_commit(self, effect: Commit) -> None:
+        if self.delivery.provisional:
+            return  # not now: the client sends it again, when its session is taken
+        self._commits = True
+        self._publishing().commit(effect.packet, effect.topic, effect.packet_id, effect.qos)
+        self._count_under_way()
+
+    def _on_acknowledged(self, effect: Acknowledged) -> None:
+        full = not self.delivery.room
+        self.delivery.answered(effect.packet)
+        if full and self.delivery.room:
+            self.subscriber.room_made()
+
+    def _on_release(self, effect: Release) -> None:
+        released = Released(packet_id=effect.packet_id)
+        self.delivery.release(effect.packet_id, partial(self.tell, released))
+
+    def _on_subscribe(self, effect: Subscribe) -> None:
+        self.subscriber.subscribe(effect)
+
+    def _on_unsubscribe(self, effect: Unsubscribe) -> None:
+        self.subscriber.unsubscribe(effect.filter)
+
+    def _on_publish(self, effect: Publish) -> None:
+        publish = self._publishing().bequeath if effect.will else self._publishing().publish
+        publish(effect.topic, effect.packet)
+
+    def _on_delay_will(self, effect: DelayWill) -> None:
+        will = self._publishing().will(effect.packet)
+        self._durable.wills.delay(self.client_id, will, effect.delay_s, moving=effect.moving)
+
+    def _on_authenticate(self, effect: Authenticate) -> None:
+        answer = self._listener.authenticate(effect, self)
+        if answer is not None:  # else it comes later
+            self.post(answer)
+
+    def _on_ask_account(self, effect: AskAccount) -> None:
+        self._listener.ask_account(self, effect.packet)
+
+    def _on_close(self, effect: Close) -> None:
+        self._listener.closed(self, effect)
+        self._end(self.expiry_s if effect.reason_code == SESSION_TAKEN_OVER else effect.session_expiry_s)
 
     def acknowledge(self, packet: SubAckPacket, refused: Refused) -> None:
         note = DEGRADED if self._degraded else None
@@ -503,14 +516,15 @@ class Connection(asyncio.Protocol):
 
     # ── coming in ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def _accept(self, accepted: Accepted) -> None:
+    def _on_accepted(self, accepted: Accepted) -> None:
         self.client_id = accepted.client_id
         self.came_us = now_us()
         self.version = accepted.version
         self.expiry_s = accepted.session_expiry_s
         self.outlet.bound(accepted.send_max_bytes, accepted.topic_alias_max)
+        user = self.user
+        self.account.belong(user)
         if accepted.watches:
-            self.account.belong(self.user)
             told = self._listener.watch(self, accepted)
             if isinstance(told, str):
                 self.tell(ResumeFailed(reason_code=SERVER_BUSY, reason=told))
@@ -525,7 +539,6 @@ class Connection(asyncio.Protocol):
                 self.tell(Resumed(present=False, cause=self._cause))
             return
         self._listener.accept(self, accepted)
-        self.account.belong(self.user)
         self.rights_changed()
         self.epoch = self._exchange.registry.came(self.client_id)
         will = self._session.will
@@ -537,7 +550,7 @@ class Connection(asyncio.Protocol):
             self._coming_in = Tasks("a client that comes in", self._failed)
             self._coming_in.spawn(self._resume(accepted))
             return
-        self._durable.entrance.client_came(self.client_id, self.user)
+        self._durable.entrance.client_came(self.client_id, user)
         self._begin(None, 0, accepted)
         self._welcome(accepted, present=False)
 
@@ -705,6 +718,23 @@ class Connection(asyncio.Protocol):
             transport.close()
             if transport.get_write_buffer_size():  # a peer that does not read could hold it open for ever
                 asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
+
+
+# How each effect of the session is carried out; the shell knows the others.
+_ACTS: Final[dict[type[Effect], Callable[[Connection, Any], None]]] = {
+    SendPacket: Connection._on_send,
+    Commit: Connection._on_commit,
+    Acknowledged: Connection._on_acknowledged,
+    Release: Connection._on_release,
+    Subscribe: Connection._on_subscribe,
+    Unsubscribe: Connection._on_unsubscribe,
+    Publish: Connection._on_publish,
+    DelayWill: Connection._on_delay_will,
+    Authenticate: Connection._on_authenticate,
+    Accepted: Connection._on_accepted,
+    AskAccount: Connection._on_ask_account,
+    Close: Connection._on_close,
+}
 
 
 def _weight(will: Will) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -35,7 +36,7 @@ from tocsin.core.delivery.taking import (
     Unreadable,
 )
 from tocsin.core.machine import Effect, Event, GetKey, PutKey, Say, Stored, StoreFailed
-from tocsin.errors import Conflict, DeadlineExceeded, StoreFull, TocsinError
+from tocsin.errors import Conflict, DeadlineExceeded, StoreFull, StoreUnavailable, TocsinError
 from tocsin.model.versions import UNREADABLE, Format
 from tocsin.ports import KEYS_MAX, Bus, BusMessage, Cell, Table
 from tocsin.runtime.machines.clock import token_hex, wall_us
@@ -47,46 +48,58 @@ HANDED: Final = Format("the answer to a request for a session", spoken=True)
 
 
 class SessionReads:
-    """Reads of session cells, gathered: all that are asked for in one turn of the loop are one request to the store.
+    """Reads of session cells, gathered: what is asked for while a request to the store is under way is the next one.
 
     When a broker is lost its clients come to its backup within a second, and each needs its session. Read one by one,
-    the reads are most of what such a client costs. They may show old news (``ports.Table.get_many``).
+    the reads are most of what such a client costs. Reads that are not ``fresh`` may show old news
+    (``ports.Table.get_many``).
     """
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, *, fresh: bool = False) -> None:
         self._table = table
-        self._waiting: dict[str, list[asyncio.Future[Cell | None]]] = {}  # by key, since the last turn
+        self._fresh = fresh
+        self._waiting: dict[str, list[asyncio.Future[Cell | None]]] = {}  # by key
+        self._reads = False  # a request is under way, or about to begin
         self._tasks = Tasks("reads of sessions", Ending().fail)  # a failure goes to those that wait
 
     async def get(self, key: str) -> Cell | None:
         """The value of a key, read together with others."""
         loop = asyncio.get_running_loop()
-        if not self._waiting:
-            loop.call_soon(self._read)
+        if not self._reads:
+            self._reads = True
+            loop.call_soon(self._begin)  # with others of this turn
         found: asyncio.Future[Cell | None] = loop.create_future()
         self._waiting.setdefault(key, []).append(found)
         return await found
 
-    def _read(self) -> None:
-        waiting, self._waiting = self._waiting, {}
-        keys = list(waiting)
-        for first in range(0, len(keys), KEYS_MAX):
-            some = {key: waiting[key] for key in keys[first : first + KEYS_MAX]}
-            self._tasks.spawn(self._read_some(some))
+    def _begin(self) -> None:
+        self._tasks.spawn(self._read())
+
+    async def _read(self) -> None:
+        """Read what is asked for, until there is nothing more."""
+        try:
+            while self._waiting:
+                keys = list(itertools.islice(self._waiting, KEYS_MAX))
+                await self._read_some({key: self._waiting.pop(key) for key in keys})
+        finally:
+            self._reads = False
 
     async def _read_some(self, waiting: dict[str, list[asyncio.Future[Cell | None]]]) -> None:
         try:
             if len(waiting) == 1:
                 (key,) = waiting
-                cell = await self._table.get(key)
+                cell = await self._table.get(key, fresh=self._fresh)
                 found = {} if cell is None else {key: cell}
             else:
-                found = await self._table.get_many(tuple(waiting))
+                found = await self._table.get_many(tuple(waiting), fresh=self._fresh)
         except TocsinError as error:
-            for futures in waiting.values():
-                for future in futures:
-                    if not future.done():
-                        future.set_exception(error)
+            failed = [*waiting.values()]
+            if isinstance(error, StoreUnavailable):  # those who asked meanwhile would only wait for the same
+                failed += self._waiting.values()
+                self._waiting = {}
+            for future in itertools.chain.from_iterable(failed):
+                if not future.done():
+                    future.set_exception(error)
             return
         for key, futures in waiting.items():
             for future in futures:
@@ -111,6 +124,7 @@ class Sessions:
     ) -> None:
         self.table = table
         self._reads = SessionReads(table)
+        self._fresh_reads = SessionReads(table, fresh=True)
         self._backend = backend  # of the channels in sessions
         self.quota = quota or SessionQuota(1_000_000, 1 << 40, 100)
         self._bus = bus
@@ -151,7 +165,7 @@ class Sessions:
             cause=client,
         )
         effects = machine.handle(asked, wall_us())
-        first_read = True
+        reads = self._reads  # what the first read shows is held against the cell by the write
         try:
             while True:
                 *first, last = effects  # what is asked for, or how it ended
@@ -166,9 +180,9 @@ class Sessions:
                     case TakeFailed(error=error):
                         raise error
                 event: Event = ClientGone(cause=client)
-                if first_read and isinstance(last, GetKey) and not last.fresh:
-                    # What it shows is held against the cell by the write; a later read asks the leader.
-                    first_read, event = False, await self._read(last)
+                if isinstance(last, GetKey):
+                    event = await self._read(last, self._fresh_reads if last.fresh else reads)
+                    reads = self._fresh_reads
                 elif wanted() or not isinstance(last, AskHandOver | PutKey):
                     event = await self._outcome(last, came_us)
                 effects = machine.handle(event, wall_us())
@@ -179,10 +193,10 @@ class Sessions:
                     self._carry_out(effect)
             raise
 
-    async def _read(self, asked: GetKey) -> Event:
+    async def _read(self, asked: GetKey, reads: SessionReads) -> Event:
         """Read the cell together with others that are read just now."""
         try:
-            cell = await self._reads.get(asked.key)
+            cell = await reads.get(asked.key)
         except TocsinError as error:
             return StoreFailed(request=asked.request, error=error, cause=asked.cause)
         return Stored(request=asked.request, value=cell, cause=asked.cause)
@@ -191,10 +205,9 @@ class Sessions:
         """Do what a machine asks for; what came of it."""
         cause = asked.cause
         match asked:
-            case GetKey() | PutKey():
+            case PutKey():
                 event = await outcome(asked, {}, {SESSIONS: self.table})
-                full = isinstance(event, StoreFailed) and isinstance(event.error, StoreFull)
-                self.quota.refused += full and isinstance(asked, PutKey)
+                self.quota.refused += isinstance(event, StoreFailed) and isinstance(event.error, StoreFull)
                 return event
             case AskHandOver(session=session, patience_ms=patience_ms):
                 if self._lost(session.broker):

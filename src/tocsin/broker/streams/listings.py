@@ -96,7 +96,9 @@ class Listings:
 
     def drop(self, reader: Client) -> tuple[str, ...]:
         """Remove all of a client's; the ids of queries for whose set nobody here asks any more."""
-        gone = (self.withdraw(reader, name) for name in tuple(self._names.get(reader, ())))
+        if reader not in self._names:
+            return ()
+        gone = (self.withdraw(reader, name) for name in tuple(self._names[reader]))
         return tuple(query for query in gone if query is not None)
 
     def lost(self, reader: Client) -> None:

@@ -128,7 +128,9 @@ class Queries:
             self._withdraw((gone,), target.user)
 
     def forget(self, target: Client) -> None:
-        self._withdraw((*self._inquiries.drop(target), *self.listings.drop(target)), target.user)
+        gone = self._inquiries.drop(target) + self.listings.drop(target)
+        if gone:
+            self._withdraw(gone, target.user)
 
     def topics(self, asked: Asked) -> Collection[str]:
         """The streams of a subscription to messages; none of a listing, which is for no messages."""

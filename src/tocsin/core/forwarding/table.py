@@ -213,8 +213,9 @@ class ForwardingTable(Generic[Target]):
 
     def drop(self, target: Target) -> tuple[str, ...]:
         """Remove all of a target's subscriptions; the filters in which nobody local is interested any more."""
-        filters = tuple(self._filters.get(target, ()))
-        return tuple(each for each in filters if self.unsubscribe(target, each))
+        if target not in self._filters:
+            return ()
+        return tuple(each for each in tuple(self._filters[target]) if self.unsubscribe(target, each))
 
     def interests(self) -> Iterator[str]:
         """The filters and groups with local subscriptions."""

@@ -109,7 +109,9 @@ class Inquiries(Generic[Target, Options]):
 
     def drop(self, target: Target) -> tuple[str, ...]:
         """Remove all that a target asks; the ids of queries that nobody here asks any more."""
-        gone = (self.withdraw(target, name) for name in tuple(self._names.get(target, ())))
+        if target not in self._names:
+            return ()
+        gone = (self.withdraw(target, name) for name in tuple(self._names[target]))
         return tuple(identifier for identifier in gone if identifier is not None)
 
     # ── what the coordinator says ───────────────────────────────────────────────────────────────────────────

@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from tocsin.broker.delivery.session_store import HANDED, Sessions
+from tocsin.broker.delivery.session_store import HANDED, SessionReads, Sessions
 from tocsin.core.delivery.stored_session import (
     SERVED_S,
     StoredSession,
@@ -20,7 +20,7 @@ from tocsin.core.delivery.stored_session import (
 from tocsin.core.delivery.taking import LOST_PATIENCE_MS, PATIENCE_MS, Abandoned, NotYours, Unreadable
 from tocsin.core.delivery.window import Progress
 from tocsin.core.forwarding.table import Subscription
-from tocsin.errors import Conflict, DeadlineExceeded
+from tocsin.errors import Conflict, DeadlineExceeded, StoreUnavailable
 from tocsin.ports import BusMessage, Cell, Table, TableSpec
 from tocsin.store.memory import MemoryServer, MemoryStore
 
@@ -62,6 +62,63 @@ async def take(sessions: Sessions, *, clean: bool = False, heard: bool = True) -
     if heard:
         await hold.write(hold.session)
     return hold, resumed
+
+
+class SlowTable:
+    """A table that answers reads when it is told to, and notes what was asked for."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self.asked: list[tuple[str, ...]] = []
+        self.may_answer = asyncio.Event()
+        self.error: StoreUnavailable | None = None
+
+    async def get(self, key: str, *, fresh: bool = False) -> Cell | None:
+        return (await self.get_many((key,), fresh=fresh)).get(key)
+
+    async def get_many(self, keys: Sequence[str], *, fresh: bool = False) -> dict[str, Cell]:
+        self.asked.append(tuple(keys))
+        await self.may_answer.wait()
+        if self.error is not None:
+            raise self.error
+        return await self._table.get_many(keys, fresh=fresh)
+
+
+async def turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_reads_that_are_asked_for_meanwhile_are_one_request(network: Network) -> None:
+    table = SlowTable(network.table)
+    reads = SessionReads(cast(Table, table))
+    await network.table.put("a", b"1")
+    first = [asyncio.create_task(reads.get(key)) for key in ("a", "b")]
+    await turns()
+    later = [asyncio.create_task(reads.get(key)) for key in ("c", "a", "c")]
+    await turns()
+    assert table.asked == [("a", "b")]
+    await network.table.put("c", b"3")
+    table.may_answer.set()
+    found = await asyncio.gather(*first, *later)
+    assert [None if cell is None else cell.value for cell in found] == [b"1", None, b"3", b"1", b"3"]
+    assert table.asked == [("a", "b"), ("c", "a")]
+
+
+async def test_reads_that_wait_fail_with_the_store_that_is_away(network: Network) -> None:
+    table = SlowTable(network.table)
+    reads = SessionReads(cast(Table, table))
+    first = asyncio.create_task(reads.get("a"))
+    await turns()
+    later = [asyncio.create_task(reads.get(key)) for key in ("a", "b")]
+    await turns()
+    table.error = StoreUnavailable("read", "nobody is there")
+    table.may_answer.set()
+    outcomes = await asyncio.gather(first, *later, return_exceptions=True)
+    assert outcomes == [table.error] * 3
+    assert table.asked == [("a",)]
+    table.error = None
+    assert await reads.get("a") is None
 
 
 async def test_a_new_session_starts_at_the_tail_of_the_log(network: Network) -> None:
