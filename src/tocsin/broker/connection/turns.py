@@ -4,13 +4,17 @@ One read brings up to 256 KiB: a hundred thousand pings, which would take a seco
 of it at once, SLICE packets, and the rest waits here, unread on, for its turn. In each tick of the loop those who wait
 have TICK_S together, a slice at a time, in a circle; the rest of the tick is for everybody else. A client with a usual
 load never waits here.
+
+The clock is the process's: in the simulator no time passes in a tick, however slow the machine is, and a seed is the
+same run everywhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter
 from typing import Final, Protocol
+
+from tocsin.runtime.machines.clock import monotonic_s
 
 SLICE: Final = 64  # packets at once: about half a millisecond of the dearest ones
 TICK_S: Final = 0.001  # for all who wait, in one tick
@@ -31,7 +35,7 @@ class Turns:
     """The waiting clients, in a circle."""
 
     def __init__(
-        self, next_tick: Callable[[Callable[[], None]], object], clock: Callable[[], float] = perf_counter
+        self, next_tick: Callable[[Callable[[], None]], object], clock: Callable[[], float] = monotonic_s
     ) -> None:
         self._next_tick = next_tick
         self._clock = clock

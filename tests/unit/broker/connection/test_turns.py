@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from tocsin.broker.connection.turns import TICK_S, Turns
+from tocsin.runtime.machines.clock import REAL, Ambient, use
 
 
 class Clock:
@@ -78,3 +81,29 @@ def test_who_has_gone_is_not_called() -> None:
     turns.remove(work)
     clock.tick()
     assert done == []
+
+
+@pytest.mark.parametrize(("passes_ns", "ticks"), [(0, 1), (2_000_000, 3)])
+def test_turns_go_by_the_clock_of_the_process_and_no_other(passes_ns: int, ticks: int) -> None:
+    now_ns = 0
+
+    def monotonic_ns() -> int:
+        nonlocal now_ns
+        now_ns += passes_ns
+        return now_ns
+
+    class Idle:
+        def work(self) -> bool:
+            return False
+
+    waiting: list[Callable[[], None]] = []
+    use(Ambient(monotonic_ns, REAL.time_ns, REAL.token_bytes))
+    try:
+        turns = Turns(waiting.append)
+        for _ in range(3):
+            turns.add(Idle())
+        for number in range(ticks):
+            waiting[number]()
+    finally:
+        use(REAL)
+    assert not len(turns) and len(waiting) == ticks
