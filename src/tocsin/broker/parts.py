@@ -438,7 +438,7 @@ class Parts:
         )
         self.probes = Probes(ports.own, ports.security)
 
-    def _make_link(self, peer: BrokerInfo) -> Link:
+    def _make_link(self, peer: BrokerInfo, quiet: bool) -> Link:
         outbound_max_bytes = self._ports.settings.limits.outbound_max_bytes
         return Link(
             self._ports.own,
@@ -446,6 +446,7 @@ class Parts:
             self._ports.security,
             outbound_max_bytes=outbound_max_bytes,
             dropped=self.counts.drop,
+            quiet=quiet,
         )
 
     # ── running ─────────────────────────────────────────────────────────────────────────────────────────────
