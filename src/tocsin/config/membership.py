@@ -33,8 +33,8 @@ class Membership(Section, frozen=True, kw_only=True):
     detect: Annotated[
         Detect,
         Meta(
-            description="How soon a broker that is gone is missed. `aggressive`: sooner, with four times the heartbeats, "
-            "and rather once too often."
+            description="How soon a broker that is gone is missed. `aggressive`: sooner, with four times the "
+            "heartbeats, and rather once too often."
         ),
     ] = "default"
     heartbeat_ms: Annotated[

@@ -1,7 +1,7 @@
 """The status of each coordinator, in a table that can be read without asking one.
 
-Every coordinator looks once a second, and writes what changed into a cell of its own. The cell goes by itself when it is
-not written for TTL_S, so that the same is written again before that.
+Every coordinator looks once a second, and writes what changed into a cell of its own. The cell goes by itself when it
+is not written for TTL_S, so that the same is written again before that.
 """
 
 from __future__ import annotations

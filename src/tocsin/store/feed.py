@@ -291,9 +291,7 @@ class Feed:
 
     def _may_rest(self) -> bool:
         """Whether nothing more is expected, and a loss would be heard."""
-        return (
-            self._through and not self.pending and self._stream.replicas == 1 and self._connection.alone
-        )
+        return self._through and not self.pending and self._stream.replicas == 1 and self._connection.alone
 
     def _patience_s(self) -> float:
         """How long the server may be silent. A pull of which much was used may have ended without a word."""

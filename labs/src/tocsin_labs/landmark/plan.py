@@ -18,7 +18,9 @@ class Control(msgspec.Struct, frozen=True):
 
     brokers: tuple[int, ...] = (10, 20, 30, 40)
     clusters: int = 4
-    settle_s: float = 70.0  # from the last broker's coming: it says for a minute that it began, more and more seldom
+    settle_s: float = (
+        70.0  # from the last broker's coming: it says for a minute that it began, more and more seldom
+    )
     looks: int = 12  # of which the deviation is
     look_s: float = 5.0
     trace_s: float = 30.0  # in which the store's server says what messages are about

@@ -58,7 +58,7 @@ class Routes:
         peers: Iterable[BrokerInfo],
         quiet: Collection[str] = (),
     ) -> None:
-        """Have these routes of the coordinator's, and a link to each of these peers; to the quiet ones nothing leads."""
+        """Have these routes of the coordinator's, and a link to each of these peers; nothing leads to quiet ones."""
         self._planned = {peer.id: peer for peer in peers}
         self._quiet = frozenset(quiet)
         gone, taken_back = self._lost(), tuple(removed)

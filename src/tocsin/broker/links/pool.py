@@ -57,7 +57,9 @@ class LinkPool:
             if peer in self._leaving:
                 self._leaving.pop(peer).cancel()
             link = self.links.get(peer)
-            if link is not None and (link.info != info or link.quiet > (peer in quiet)):  # it moved; a route came
+            if link is not None and (
+                link.info != info or link.quiet > (peer in quiet)
+            ):  # it moved; a route came
                 link.close()
                 link = None
             if link is None:

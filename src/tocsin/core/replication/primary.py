@@ -24,7 +24,8 @@ are dirty, never messages.
 nothing else, and has to give out the wills that it knows.
 
 A backup that is idle is asked now and then whether it still has what it had (``Probe``): it may have been restarted. As
-long as all of them have, the pauses grow to PROBE_MAX_US. A backup that says that it began (``Begun``) is asked at once.
+long as all of them have, the pauses grow to PROBE_MAX_US. A backup that says that it began (``Begun``) is asked at
+once.
 
 Invariants: a ticket is released as *synced* only when every backup of that moment has answered an update that was made
 after the ticket came, or needed none; it is released within ``wait_us`` in any case, once.
@@ -70,7 +71,9 @@ from tocsin.wire.replication import (
 BEGUN_MAX_S: Final = 32  # between the last two times: longer than a former backup keeps its copy
 FLUSH_US: Final = 0  # in the next turn of the loop: the changes of this turn go together
 PROBE_US: Final = 2_000_000
-PROBE_MAX_US: Final = 32_000_000  # between probes that found nothing new; less than a former backup keeps its copy
+PROBE_MAX_US: Final = (
+    32_000_000  # between probes that found nothing new; less than a former backup keeps its copy
+)
 RESEND_US: Final = 100_000  # some fifty round trips
 RESEND_MAX_US: Final = 5_000_000
 DECLINED_US: Final = 30_000_000  # before a backup that had no room is asked again
@@ -342,8 +345,9 @@ class Primary(TableMachine):
         if number != by.number:
             return []  # a repeated answer to an earlier update
         in_time = by.flight is None or now_us - by.sent_us < self._policy.wait_us
+        probed = by.flight is None and by.silent_since_us is not None
         by.silent_since_us = None
-        effects: list[Effect] = []
+        effects: list[Effect] = self._probe_later() if probed else []
         if by.flight is not None:
             effects = [CancelTimer(name=resend_timer(by.role)), *self._done(by.landed())]
         has_all = by.whole  # of the stream's beginning; the rest is what changed since
@@ -416,13 +420,15 @@ class Primary(TableMachine):
         return SetTimer(name=PrimaryTimer.PROBE, delay_us=PROBE_US)
 
     def _probe(self, now_us: int) -> list[Effect]:
-        backups = self.recipients.values()
-        well = all(each.silent_since_us is None and not each.degraded for each in backups)
-        self._probe_us = min(2 * self._probe_us, PROBE_MAX_US) if well else PROBE_US
-        return [
-            SetTimer(name=PrimaryTimer.PROBE, delay_us=self._probe_us),
-            *self._ask(backups, now_us),
-        ]
+        again = SetTimer(name=PrimaryTimer.PROBE, delay_us=PROBE_US)  # unless all answer
+        return [again, *self._ask(self.recipients.values(), now_us)]
+
+    def _probe_later(self) -> list[Effect]:
+        """A probe was answered. If all backups are there, the next one waits longer."""
+        if any(each.silent_since_us is not None or each.degraded for each in self.recipients.values()):
+            return []
+        self._probe_us = min(2 * self._probe_us, PROBE_MAX_US)
+        return [SetTimer(name=PrimaryTimer.PROBE, delay_us=self._probe_us)]
 
     def _ask(self, backups: Iterable[Recipient], now_us: int) -> list[Effect]:
         """Whether backups have what they were sent."""

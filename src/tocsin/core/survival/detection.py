@@ -91,7 +91,17 @@ class Suspicion(NamedTuple):
 class _Habit:
     """The beats of one broker so far."""
 
-    __slots__ = ("asked", "beat_us", "heard_us", "incarnation", "interval_us", "late2", "loss", "number", "suspected")
+    __slots__ = (
+        "asked",
+        "beat_us",
+        "heard_us",
+        "incarnation",
+        "interval_us",
+        "late2",
+        "loss",
+        "number",
+        "suspected",
+    )
 
     def __init__(self, interval_us: int, now_us: int) -> None:
         self.incarnation = 0

@@ -371,7 +371,9 @@ def test_two_beats_that_are_missing_are_the_least_that_counts() -> None:
 
 # ── an observer that asks ───────────────────────────────────────────────────────────────────────────────────
 
-ASKING = Tuning(phi=6.0, least_us=SECOND, most_us=5 * SECOND, heartbeat_us=SECOND, doubt_us=2 * SECOND, asks=True)
+ASKING = Tuning(
+    phi=6.0, least_us=SECOND, most_us=5 * SECOND, heartbeat_us=SECOND, doubt_us=2 * SECOND, asks=True
+)
 
 
 class Asking(Watch):

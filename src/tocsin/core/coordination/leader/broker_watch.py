@@ -4,8 +4,9 @@ A beat is answered with a pulse, at once if there is something new in it, and ot
 the detector may suspect the broker after a shorter silence. The leader does not repeat what a broker knows already (its
 heartbeat says so), so that both cost a few dozen bytes.
 
-A broker whose beat is late is asked for one by a pulse that answers no beat. A broker whose links were closed is asked at once (``AskPresence``): a pulse that answers no beat goes to it as a
-request. It answers with a beat. The bus knows whether there is anybody to ask (``Presence``).
+A broker whose beat is late is asked for one by a pulse that answers no beat. A broker whose links were closed is asked
+at once (``AskPresence``): there the pulse goes to it as a request. It answers with a beat. The bus knows whether there
+is anybody to ask (``Presence``).
 """
 
 from __future__ import annotations
