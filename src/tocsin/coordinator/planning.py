@@ -92,10 +92,17 @@ SAID_S: Final = 600.0  # what was written so lately is there; another leader may
 
 
 def _is_said(explanation: Explanation, before: Explanation | None) -> bool:
-    """Whether what was written down before says the same."""
+    """Whether what was written down before says as much: the same choice for the same subscriptions. The scores and
+    loads of candidates vary all the time."""
     if before is None or explanation.at_s - before.at_s > SAID_S:
         return False
-    return msgspec.structs.replace(explanation, at_s=before.at_s) == before
+    return _choice(explanation) == _choice(before)
+
+
+def _choice(explanation: Explanation) -> tuple[object, ...]:
+    chosen = [(each.name, each.chosen) for each in (*explanation.local, *explanation.remote)]
+    said = explanation.held, explanation.shortfalls, explanation.strategy, explanation.unit
+    return sorted(chosen), said, explanation.without_room
 
 
 EXPLANATION: Final = Document("why a broker has its backups", msgspec.json.Decoder(Explanation))

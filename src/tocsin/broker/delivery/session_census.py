@@ -20,7 +20,7 @@ from tocsin.ports import Table
 from tocsin.runtime.machines.clock import wall_us
 
 EVERY_S: Final = 5.0
-IDLE_TURNS: Final = 6  # of EVERY_S: so often does a broker look that counts nothing
+IDLE_TURNS: Final = 24  # of EVERY_S: so often does a broker look that counts nothing
 KEPT_S: Final = 3 * EVERY_S  # a report, while its broker does not write another
 PREFIX: Final = "sessions."
 

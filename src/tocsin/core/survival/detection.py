@@ -236,21 +236,26 @@ class Detector:
         self._wake(now_us)
         self._calm(now_us)
         habits = {broker: self._habit(broker, now_us) for broker in brokers}
+        next_us, most_us = now_us + LOOK_MAX_US, self.tuning.most_us
+        overdue: list[tuple[str, _Habit]] = []  # the few whose beats are later than timers are
+        for broker, habit in habits.items():
+            interval_us = habit.interval_us
+            due_us = habit.heard_us + min(interval_us + interval_us // FLOOR, most_us)
+            if now_us > due_us:
+                overdue.append((broker, habit))
+            elif due_us < next_us:
+                next_us = due_us + 1
         late = sum(
             now_us - each.heard_us > each.interval_us + each.interval_us // 4 + int(sqrt(each.late2))
-            for each in habits.values()
+            for _, each in overdue
         )
         crowd = len(habits) >= CROWD_LEAST and 2 * late > len(habits)
         found: list[Suspicion] = []
         self.questions = []
-        next_us = now_us + LOOK_MAX_US
-        for broker, habit in habits.items():
+        for broker, habit in overdue:
             if habit.suspected:
                 continue
             silent_us = now_us - habit.heard_us
-            if silent_us < habit.interval_us < self.tuning.most_us:  # its beat is not even due
-                next_us = min(next_us, habit.heard_us + habit.interval_us)
-                continue
             patience_us = self.patience_us(broker, crowd=crowd)
             if silent_us > patience_us:
                 habit.suspected = True
