@@ -63,6 +63,9 @@ CALM_US: Final = 2_000_000  # without a reason for doubt, after which there is o
 CROWD_LEAST: Final = 3  # fewer brokers are no crowd
 LOOK_MAX_US: Final = 500_000  # the observer looks so often at least, so that it notices when it is late
 LOOK_MIN_US: Final = 5_000
+GATHER_US: Final = (
+    40_000  # … unless a patience ends: beats that are due, and questions, are looked at together
+)
 INTERVAL_MIN_US: Final = 10_000
 FORGET_US: Final = 600_000_000  # what is known of a broker that is gone, for when it comes back
 LN_10: Final = 2.302585092994046
@@ -244,7 +247,7 @@ class Detector:
             if now_us > due_us:
                 overdue.append((broker, habit))
             elif due_us < next_us:
-                next_us = due_us + 1
+                next_us = max(due_us + 1, now_us + GATHER_US)
         late = sum(
             now_us - each.heard_us > each.interval_us + each.interval_us // 4 + int(sqrt(each.late2))
             for _, each in overdue
@@ -263,7 +266,8 @@ class Detector:
             else:
                 next_us = min(next_us, habit.heard_us + patience_us + 1)
                 if self.tuning.asks and not crowd:  # nobody would answer an observer that is cut off
-                    next_us = min(next_us, self._question(broker, habit, now_us))
+                    question_us = self._question(broker, habit, now_us)
+                    next_us = min(next_us, max(question_us, now_us + GATHER_US))
         self.next_us = max(next_us, now_us + LOOK_MIN_US)
         self._forget(habits, now_us)
         return found
