@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+import msgspec
+
 from tocsin.config import Membership
 from tocsin.core.coordination.coordinator import Coordinator
 from tocsin.core.coordination.leader.broker_watch import Attention
 from tocsin.core.coordination.leader.leader import Leader
-from tocsin.core.survival.detection import Detector
+from tocsin.core.survival.detection import Detector, Tuning
 
 
 class Fixed(Detector):
     """Suspects after ``most_us``, whatever was heard before and however the observer is."""
+
+    def __init__(self, tuning: Tuning, now_us: int) -> None:
+        super().__init__(msgspec.structs.replace(tuning, asks=False), now_us)
 
     def patience_us(self, broker: str, *, crowd: bool = False) -> int:
         return self.tuning.most_us

@@ -159,6 +159,7 @@ class Broker:
             least_us=membership.least_ms * 1_000,
             most_us=membership.suspect_after_ms * 1_000,
             heartbeat_us=membership.beat_ms * 1_000,
+            asks=True,
         )
         self._member = Participant(
             own,
@@ -389,8 +390,8 @@ class Broker:
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
-            case RoutesChanged(added=added, removed=removed, peers=peers):
-                self.parts.exchange.change_routes(added, removed, peers)
+            case RoutesChanged(added=added, removed=removed, peers=peers, quiet=quiet):
+                self.parts.exchange.change_routes(added, removed, peers, quiet)
                 self._report()
             case AwaitDispatch(position=position, cause=cause):
                 dispatched = Dispatched(position=position, cause=cause)

@@ -473,7 +473,7 @@ class Parts:
             failed=self._ending.fail,
         )
 
-    def _make_link(self, peer: BrokerInfo) -> Link:
+    def _make_link(self, peer: BrokerInfo, quiet: bool) -> Link:
         outbound_max_bytes = self._ports.settings.limits.outbound_max_bytes
         return Link(
             self._ports.own,
@@ -481,6 +481,7 @@ class Parts:
             self._ports.security,
             outbound_max_bytes=outbound_max_bytes,
             dropped=self.counts.drop,
+            quiet=quiet,
         )
 
     # ── running ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -21,8 +21,8 @@ class Pace(NamedTuple):
 
 
 PACES: Final[Mapping[Detect, Pace]] = {
-    "default": Pace(500, 6.0, 1_000),
-    "aggressive": Pace(250, 4.0, 500),
+    "default": Pace(1_000, 6.0, 1_650),
+    "aggressive": Pace(250, 4.0, 570),
 }
 LEAST: Final[Mapping[str, int]] = {"heartbeat_ms": 50, "phi": 1, "suspect_least_ms": 100}  # unless it is 0
 
@@ -33,8 +33,8 @@ class Membership(Section, frozen=True, kw_only=True):
     detect: Annotated[
         Detect,
         Meta(
-            description="How soon a broker that is gone is missed. `aggressive`: sooner, with twice the heartbeats, "
-            "and rather once too often."
+            description="How soon a broker that is gone is missed. `aggressive`: sooner, with four times the "
+            "heartbeats, and rather once too often."
         ),
     ] = "default"
     heartbeat_ms: Annotated[
@@ -43,7 +43,7 @@ class Membership(Section, frozen=True, kw_only=True):
             ge=0,
             le=60_000,
             description="Time between two heartbeats of a broker, at least 50. "
-            "0: as `membership.detect` has it (500, aggressive 250).",
+            "0: as `membership.detect` has it (1000, aggressive 250).",
         ),
     ] = 0
     phi: Annotated[
@@ -61,7 +61,7 @@ class Membership(Section, frozen=True, kw_only=True):
             ge=0,
             le=600_000,
             description="No shorter silence counts, at least 100. "
-            "0: as `membership.detect` has it (1000, aggressive 500).",
+            "0: as `membership.detect` has it (1650, aggressive 570).",
         ),
     ] = 0
     suspect_after_ms: Annotated[

@@ -13,7 +13,7 @@ from tocsin.coordinator.door.keeper import DoorKeeper, DoorPorts, real_ports
 from tocsin.coordinator.planning import Planner
 from tocsin.coordinator.presence import PresenceDesk
 from tocsin.coordinator.standbys import StandbyDesk
-from tocsin.coordinator.status import describe, free_standbys, tell
+from tocsin.coordinator.status import Teller, describe, free_standbys
 from tocsin.core.coordination.coordinator import Coordinator, CoordinatorState, Resigning
 from tocsin.core.coordination.leader.backup_planning import WantPlan
 from tocsin.core.coordination.leader.balancing import BalanceRules
@@ -94,6 +94,7 @@ async def run_coordinator(
     keeper = None if door is None else DoorKeeper(settings, machine, table, door)
     address = coordinator_address(name)
     presence = PresenceDesk(store.bus, address, settings.network, driver.post, driver.fail)
+    teller = Teller(table)
     serving = asyncio.create_task(driver.run())
     stopped = asyncio.create_task(host.stopped())
     parts = [serving]
@@ -102,7 +103,7 @@ async def run_coordinator(
     try:
         while not stopped.done() and not any(part.done() for part in parts):
             _report(host, machine, keeper)
-            telling = asyncio.create_task(tell(table, describe(machine, *where)))
+            telling = asyncio.create_task(teller.tell(describe(machine, *where)))
             await asyncio.wait((*parts, stopped), timeout=REPORT_S, return_when=asyncio.FIRST_COMPLETED)
             telling.cancel()
         for part in parts:

@@ -88,6 +88,23 @@ class Explanation(msgspec.Struct, frozen=True):
     without_room: dict[str, str] = {}
 
 
+SAID_S: Final = 600.0  # what was written so lately is there; another leader may have written since
+
+
+def _is_said(explanation: Explanation, before: Explanation | None) -> bool:
+    """Whether what was written down before says as much: the same choice for the same subscriptions. The scores and
+    loads of candidates vary all the time."""
+    if before is None or explanation.at_s - before.at_s > SAID_S:
+        return False
+    return _choice(explanation) == _choice(before)
+
+
+def _choice(explanation: Explanation) -> tuple[object, ...]:
+    chosen = [(each.name, each.chosen) for each in (*explanation.local, *explanation.remote)]
+    said = explanation.held, explanation.shortfalls, explanation.strategy, explanation.unit
+    return sorted(chosen), said, explanation.without_room
+
+
 EXPLANATION: Final = Document("why a broker has its backups", msgspec.json.Decoder(Explanation))
 
 
@@ -112,6 +129,7 @@ class Planner:
         self._known: dict[str, tuple[dict[int, int], Summary]] = {}  # the last answer of each broker
         self._task: asyncio.Task[None] | None = None
         self._explaining: asyncio.Task[None] | None = None  # of the newest plan
+        self._explained: dict[str, Explanation] = {}  # broker → what was written down of it last
         self._log = structlog.get_logger()
 
     def want(self, effect: WantPlan) -> None:
@@ -145,13 +163,20 @@ class Planner:
         self._explaining = asyncio.get_running_loop().create_task(self._explain(decision, wall_s()))
 
     async def _explain(self, decision: Decision, at_s: float) -> None:
-        """Write down why, broker by broker: nobody waits for it, and a newer plan ends it."""
+        """Write down why, broker by broker, unless it is there: nobody waits for it, and a newer plan ends it."""
+        self._explained = {
+            each.name: self._explained[each.name]
+            for each in decision.demand.members
+            if each.name in self._explained
+        }
         for member in decision.demand.members:
             try:
                 each = await asyncio.to_thread(decision.explained, member.name, at_s)
                 for problem in each.shortfalls:
                     self._log.warning("a broker lacks a backup", broker=each.broker, problem=problem)
-                await self._table.put(f"{PREFIX}{each.broker}", EXPLANATION.write(each))
+                if not _is_said(each, self._explained.get(each.broker)):
+                    await self._table.put(f"{PREFIX}{each.broker}", EXPLANATION.write(each))
+                    self._explained[each.broker] = each
             except TocsinError as error:
                 self._log.info("why a broker has its backups is not written down", problem=str(error))
                 return

@@ -1,10 +1,12 @@
 """The status of each coordinator, in a table that can be read without asking one.
 
-Every coordinator writes a cell of its own once a second, which goes by itself when it no longer does.
+Every coordinator looks once a second, and writes what changed into a cell of its own. The cell goes by itself when it
+is not written for TTL_S, so that the same is written again before that.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Literal
 
 import msgspec
@@ -16,9 +18,11 @@ from tocsin.errors import TocsinError
 from tocsin.model.network import Role as BrokerRole
 from tocsin.model.versions import Document
 from tocsin.ports import Table
+from tocsin.runtime.machines.clock import monotonic_s
 
 PREFIX: Final = "status."
 TTL_S: Final = 5.0
+AGAIN_S: Final = 2.0  # before the same is written again: one write may fail
 
 Role = Literal["leader", "follower", "candidate", "restoring"]
 
@@ -175,12 +179,25 @@ def _promoted(state: State) -> dict[str, str]:
     return {**state.survival.promotions, **{each.certified: each.id for each in infos if each.certified}}
 
 
-async def tell(table: Table, status: Status) -> None:
-    """Write it down; nothing depends on it, so that a failure is not worth more than the next try."""
-    try:
-        await table.put(f"{PREFIX}{status.id}", STATUS.write(status), ttl_s=TTL_S)
-    except TocsinError:
-        return
+class Teller:
+    """Writes the status of one coordinator."""
+
+    def __init__(self, table: Table, clock: Callable[[], float] = monotonic_s) -> None:
+        self._table = table
+        self._clock = clock
+        self._told: tuple[Status, float] | None = None  # what was written, and when
+
+    async def tell(self, status: Status) -> None:
+        """Write it down, unless it is there; nothing depends on it, so that a failure is not worth more than the next
+        try."""
+        now_s = self._clock()
+        if self._told is not None and self._told[0] == status and now_s - self._told[1] < AGAIN_S:
+            return
+        try:
+            await self._table.put(f"{PREFIX}{status.id}", STATUS.write(status), ttl_s=TTL_S)
+        except TocsinError:
+            return
+        self._told = status, now_s
 
 
 async def read_all(table: Table) -> list[Status]:

@@ -210,6 +210,11 @@ class Connection:
         """The largest message that the server takes, headers included."""
         return 0 if self._client is None else self._client.info.max_payload
 
+    @property
+    def alone(self) -> bool:
+        """Whether all that we ask for is at the server that we are connected to: it belongs to no cluster."""
+        return self._client is not None and not self._client.info.cluster
+
     def check_open(self, operation: str) -> None:
         if self.closed:
             raise StoreUnavailable(operation, "this store was closed")

@@ -15,6 +15,10 @@ however slow the reader is, and a slow reader costs nobody else anything. Each s
 ends a pull when its messages, its bytes or its time are used up, and the feed asks again: the end of a pull is no loss.
 ``_MEANING`` says which words of the server end a pull, and which end the consumer.
 
+In a cluster the consumer's server may be lost while ours is well, so that heartbeats come for as long as a pull lasts.
+A server that is alone is lost with its connection, and says why it ends a consumer. A feed that has everything then
+asks for a pull without heartbeats (*at rest*), which lasts REST_S: its end is the only sign of life.
+
 A feed that rewinds tells its reader everything again after a loss. If it is lost again before it was through, it pauses
 twice as long each time, up to ``REWIND_PAUSE_MAX_S``, and says so in the log.
 """
@@ -44,6 +48,8 @@ SILENCE_S: Final = (
     3.0  # a heartbeat and a margin: then there is another pull, and then the consumer is given up
 )
 EXPIRY_S: Final = 30.0  # how long the server holds a request for messages that do not come
+ALONE_EXPIRY_S: Final = 4.0  # … a server that is alone, until there is nothing more to expect
+REST_S: Final = 120.0  # … and from then on
 LOOK_EVERY: Final = 3  # heartbeats in a row before the leader is asked whether there is really nothing
 LOOK_S: Final = (
     1.0  # for its answer; a stream without a leader takes no appends, and has nothing new for us either
@@ -134,6 +140,8 @@ class Feed:
         self._owed = (
             0  # the position of a message that the leader had at the last heartbeat, and we did not get
         )
+        self._resting = False  # whether the newest pull has no heartbeats
+        self._pulled_bytes = 0  # that came since it was asked for
         self.restarts = -1  # consumers made after the first
         self.pending = 0  # messages behind the one handed on last, as the server knew it then
 
@@ -215,7 +223,7 @@ class Feed:
             raise judge(self._operation, error)
         self._consumer = name
         self._credit = self._beats = 0  # not what is owed: the next consumer may be on the same server
-        self._barren = self._fruitless = False
+        self._barren = self._fruitless = self._resting = False
         self.restarts += 1
         self.pending = int(answer.get("num_pending", 0))
         self._through = self.pending == 0
@@ -260,6 +268,7 @@ class Feed:
             self._barren = self._fruitless = False
             self._credit -= 1
             self._start = stored.position + 1
+            self._pulled_bytes += stored.bytes
             self.pending = pending
             self._through = self._through or pending == 0
             yield stored
@@ -280,14 +289,25 @@ class Feed:
             raise _Lost("the replica that the consumer is on is stuck")
         self._owed = owed
 
-    async def _ask_for(self, count: int, inbox: str) -> None:
+    def _may_rest(self) -> bool:
+        """Whether nothing more is expected, and a loss would be heard."""
+        return self._through and not self.pending and self._stream.replicas == 1 and self._connection.alone
+
+    def _patience_s(self) -> float:
+        """How long the server may be silent. A pull of which much was used may have ended without a word."""
+        rests = self._resting and self._may_rest() and self._pulled_bytes < WINDOW_MAX_BYTES // 2
+        return REST_S + SILENCE_S - HEARTBEAT_S if rests else SILENCE_S
+
+    async def _ask_for(self, count: int, inbox: str, *, rest: bool = True) -> None:
         """A pull. One message that no pull has room for, which somebody else wrote, is asked for by itself."""
         count = 1 if self._barren else count
-        request = {
-            "batch": count,
-            "expires": int(EXPIRY_S * 1e9),
-            "idle_heartbeat": int(HEARTBEAT_S * 1e9),
-        }
+        self._resting, self._pulled_bytes = rest and self._may_rest() and not self._barren, 0
+        request: dict[str, int] = {"batch": count}
+        if self._resting:
+            request["expires"] = int(REST_S * 1e9)
+        else:
+            request["expires"] = int((ALONE_EXPIRY_S if self._connection.alone else EXPIRY_S) * 1e9)
+            request["idle_heartbeat"] = int(HEARTBEAT_S * 1e9)
         if not self._barren:
             request["max_bytes"] = WINDOW_MAX_BYTES
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream.name}.{self._consumer}"
@@ -299,7 +319,7 @@ class Feed:
         for again in (True, False):
             try:
                 if self._queue.empty():
-                    async with asyncio.timeout(SILENCE_S):
+                    async with asyncio.timeout(self._patience_s()):
                         message = await self._queue.get()
                 else:
                     message = self._queue.get_nowait()  # a timer for each would cost more than the rest of it
@@ -308,7 +328,7 @@ class Feed:
                 if not again:
                     raise _Lost("the server is silent") from None
                 self._credit = 0
-                await self._ask_for(WINDOW, inbox)
+                await self._ask_for(WINDOW, inbox, rest=False)
         if message is None:
             raise _Lost("the connection was lost")
         return message

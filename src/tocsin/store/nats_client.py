@@ -3,7 +3,7 @@
     dialled ──INFO──► (TLS) ──CONNECT, PING──► PONG: open ──silence, -ERR or end of the stream──► lost
 
 Nothing is sent before the server has said INFO, and where TLS is asked for nothing is sent without it. A server that
-answers no ping for PING_S three times is lost.
+has said nothing for PING_S is asked for a sign of life. One that does not answer that twice in a row is lost.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from tocsin.store.nats_protocol import (
 )
 from tocsin.store.nkeys import public_key, sign
 
-PING_S: Final = 5.0  # a half-open connection is noticed after three of these
-PINGS_MAX: Final = 2  # that may wait for their answers
+PING_S: Final = 5.0  # a half-open connection is noticed after three or four of these
+PINGS_MAX: Final = 1  # that may wait for their answers when another is due
 MESSAGE_MAX_BYTES: Final = 64 << 20  # the most that NATS can be configured to take
 DEFAULT_PORT: Final = 4222
 CLOSE_S: Final = 2.0  # for the last bytes to leave
@@ -67,6 +67,7 @@ class NatsClient(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._outgoing: list[bytes] = []  # of this turn of the loop: one write, one record of TLS
         self._outgoing_bytes = 0
+        self._heard = False  # whether the server said anything since the last tick
         self._pings = 0  # that were not answered
         self._ticking: asyncio.TimerHandle | None = None
         self._info: asyncio.Future[Info] = asyncio.get_running_loop().create_future()
@@ -155,6 +156,7 @@ class NatsClient(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
+        self._heard = True
         try:
             for said in self._parser.feed(data):
                 if isinstance(said, Incoming):
@@ -180,7 +182,6 @@ class NatsClient(asyncio.Protocol):
             case Ping():
                 self._write(PONG)
             case Pong():
-                self._pings = 0
                 if not self._let_in.done():
                     self._let_in.set_result(None)
             case Failure(problem=problem) if problem.lower().startswith(_VIOLATION):
@@ -239,12 +240,15 @@ class NatsClient(asyncio.Protocol):
             self._transport.write(data)
 
     def _tick(self) -> None:
-        """Ask the server whether it is there."""
-        if self._pings > PINGS_MAX:
+        """Ask the server whether it is there, unless it has shown that."""
+        if self._heard:
+            self._heard, self._pings = False, 0
+        elif self._pings > PINGS_MAX:
             self.fail("the server does not answer")
             return
-        self._pings += 1
-        self._write(PING)
+        else:
+            self._pings += 1
+            self._write(PING)
         self._ticking = asyncio.get_running_loop().call_later(PING_S, self._tick)
 
     def _end(self, problem: str) -> None:

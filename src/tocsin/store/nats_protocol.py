@@ -52,6 +52,7 @@ class Info(msgspec.Struct, frozen=True):
     tls_available: bool = False
     connect_urls: tuple[str, ...] = ()  # of other servers of its cluster: host and port
     server_name: str = ""
+    cluster: str = ""  # that the server belongs to; empty if it is alone
 
 
 class Ping(msgspec.Struct, frozen=True):

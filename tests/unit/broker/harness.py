@@ -94,7 +94,7 @@ def exchange_of(outbox: Outbox, make_link: Callable[[BrokerInfo], Link]) -> Exch
     nothing: Any = None
     return Exchange(
         outbox,
-        LinkPool(make_link),
+        LinkPool(lambda peer, quiet: make_link(peer)),
         Counts(),
         Budget(bounds_of(Budgets())),
         nothing,
@@ -168,8 +168,8 @@ class Door:
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
-            case RoutesChanged(added=added, removed=removed, peers=peers):
-                self.exchange.change_routes(added, removed, peers)
+            case RoutesChanged(added=added, removed=removed, peers=peers, quiet=quiet):
+                self.exchange.change_routes(added, removed, peers, quiet)
             case AwaitDispatch(position=position):
                 dispatched = Dispatched(position=position)
                 self.parts.message_log.when_dispatched(position, lambda: self.driver.post(dispatched))

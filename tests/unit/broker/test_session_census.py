@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from tocsin.broker.delivery.session_census import KEPT_S, PREFIX, SessionCensus
+import asyncio
+
+import pytest
+
+from tocsin.broker.delivery import session_census
+from tocsin.broker.delivery.session_census import IDLE_TURNS, KEPT_S, PREFIX, SessionCensus
 from tocsin.core.budgets.session_quota import REPORT, SessionQuota
-from tocsin.ports import TableSpec
+from tocsin.ports import Table, TableSpec
 from tocsin.store.memory import MemoryServer, MemoryStore
 
 
@@ -41,6 +46,39 @@ async def test_a_user_is_counted_at_all_brokers_until_one_is_down() -> None:
     clock.us += int(KEPT_S * 1e6) + 1
     await brokers[2].exchange(table)
     assert quotas[2].of_user("mallory")[0] == 0, "the broker that has them is down"
+
+
+async def test_a_broker_without_sessions_looks_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_census, "EVERY_S", 0.0)
+    store = MemoryStore(MemoryServer(HandClock()))
+    sessions, table = await store.table(TableSpec("s")), await store.table(TableSpec("n-network"))
+    quota = SessionQuota(10, 1 << 20, 50)
+    looks, turns = 0, 0
+
+    class Counted(SessionCensus):
+        async def exchange(self, table: Table) -> None:
+            nonlocal looks
+            looks += 1
+
+    async def run(count: int) -> int:
+        """Looks in so many turns."""
+        nonlocal looks, turns
+        looks = turns = 0
+
+        async def sleep(_: float) -> None:
+            nonlocal turns
+            turns += 1
+            if turns == count:
+                raise asyncio.CancelledError
+
+        monkeypatch.setattr(asyncio, "sleep", sleep)
+        with pytest.raises(asyncio.CancelledError):
+            await Counted(sessions, quota, broker="here").run(table)
+        return looks
+
+    assert await run(2 * IDLE_TURNS) == 2
+    quota.serves("c", "mallory", made=True)
+    assert await run(2 * IDLE_TURNS) == 2 * IDLE_TURNS
 
 
 async def test_a_report_that_cannot_be_read_is_left_out() -> None:

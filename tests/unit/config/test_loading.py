@@ -499,10 +499,10 @@ def test_what_is_neither_left_to_detect_nor_large_enough_is_refused(
 
 def test_detect_is_several_settings_of_which_each_can_be_given() -> None:
     usual = load().settings.membership
-    assert (usual.beat_ms, usual.threshold, usual.least_ms) == (500, 6.0, 1_000)
+    assert (usual.beat_ms, usual.threshold, usual.least_ms) == (1_000, 6.0, 1_650)
     flags = {"membership.detect": "aggressive", "membership.phi": 7}
     quick = load(flags=flags).settings.membership
-    assert (quick.beat_ms, quick.threshold, quick.least_ms) == (250, 7.0, 500)
+    assert (quick.beat_ms, quick.threshold, quick.least_ms) == (250, 7.0, 570)
 
 
 @given(st.text(max_size=200))

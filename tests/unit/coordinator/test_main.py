@@ -95,4 +95,4 @@ def test_options_are_the_settings() -> None:
     assert (chosen.snapshot_every_bytes, chosen.wait_bytes) == (1 << 20, 1 << 22)
     assert chosen.limits == Limits(7, 8, 9, 10, 4_096, 1 << 21, 1 << 19, 1 << 22, 1 << 23, 11)
     judged = (chosen.heartbeat_us, chosen.phi, chosen.suspect_least_us)
-    assert judged == (500_000, 6.0, 1_000_000)
+    assert judged == (1_000_000, 6.0, 1_650_000)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.coordinator.answering import summaries_of
 from tocsin.coordinator import planning
-from tocsin.coordinator.planning import PREFIX, Explanation, Planner, decide
+from tocsin.coordinator.planning import PREFIX, SAID_S, Explanation, Planner, decide
 from tocsin.core.coordination.leader.backup_planning import PlanMade, WantPlan
 from tocsin.core.coordination.state.backups import Backups
 from tocsin.core.forwarding.rates import Rates
@@ -117,6 +117,15 @@ async def test_brokers_are_asked_in_pages_and_silent_ones_keep_their_holdings() 
     assert len(planner._known["north-1"][0]) == len(names)
     await planner.close()
     await store.close()
+
+
+def test_an_explanation_that_says_the_same_is_not_written_for_a_while() -> None:
+    first = choose(BROKERS, known(north_1={"a"}, north_2={"a"}), {}, 0.0)[1][0]
+    later = msgspec.structs.replace(first, at_s=first.at_s + SAID_S)
+    assert planning._is_said(later, first)
+    assert not planning._is_said(later, None)
+    assert not planning._is_said(msgspec.structs.replace(later, held=first.held + 1), first)
+    assert not planning._is_said(msgspec.structs.replace(later, at_s=later.at_s + 1), first)
 
 
 async def test_a_plan_does_not_wait_for_explanations_and_the_next_cancels_them(

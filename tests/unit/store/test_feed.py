@@ -37,11 +37,13 @@ class FakeServer:
         self.newest = 10
         self.pending = 0
         self.replicas = 1
+        self.alone = False
         self.next: int | None = None  # the position of what the leader has for the feed
         self.looks: list[int] = []  # positions from which the leader was asked for it
         self.closed = False
         self.created: list[dict[str, Any]] = []  # configurations of the consumers, in order
         self.asked: list[int] = []  # how many messages were asked for, request by request
+        self.pulls: list[dict[str, int]] = []  # the requests
         self.removed = 0
         self.say: Callable[[Incoming], None] = lambda message: None
         self.requested = asyncio.Event()
@@ -74,7 +76,8 @@ class FakeServer:
         if b"CONSUMER.DELETE" in frames:
             self.removed += 1
             return
-        self.asked.append(msgspec.json.decode(frames.split(b"\r\n")[1])["batch"])
+        self.pulls.append(msgspec.json.decode(frames.split(b"\r\n")[1]))
+        self.asked.append(self.pulls[-1]["batch"])
         self.requested.set()
 
     def deliver(self, number: int, position: int, pending: int = 0, consumer: str | None = None) -> None:
@@ -159,6 +162,52 @@ async def test_a_silent_server_makes_a_new_consumer(
     async with aclosing(open_feed(server, 4).messages()) as messages:
         assert await take(messages, 3) == ["Begun", "Begun", "Begun"]
     assert server.starts == [4, 4, 4]
+
+
+async def test_a_feed_of_a_lone_server_rests_without_heartbeats(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_module, "SILENCE_S", 0.01)
+    monkeypatch.setattr(feed_module, "HEARTBEAT_S", 0.0)
+    server.alone = True
+    async with aclosing(open_feed(server, 4).messages()) as messages:
+        waiting = await begun(server, messages)
+        await asyncio.sleep(0.05)  # longer than a silence that counts elsewhere
+        server.deliver(1, 6)
+        assert await waiting == [6]
+    assert ["idle_heartbeat" in each for each in server.pulls] == [False]
+    assert len(server.created) == 1
+
+
+async def test_a_feed_that_expects_more_does_not_rest(server: FakeServer) -> None:
+    server.alone, server.pending = True, 5
+    async with aclosing(open_feed(server, 4).messages()) as messages:
+        waiting = await begun(server, messages)
+        server.deliver(1, 6)
+        assert await waiting == [6]
+    assert all("idle_heartbeat" in each for each in server.pulls)
+
+
+async def test_a_feed_of_a_cluster_does_not_rest(server: FakeServer) -> None:
+    async with aclosing(open_feed(server, 4).messages()) as messages:
+        waiting = await begun(server, messages)
+        server.deliver(1, 6)
+        assert await waiting == [6]
+    assert all("idle_heartbeat" in each for each in server.pulls)
+
+
+async def test_a_resting_feed_gives_a_silent_consumer_up(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_module, "SILENCE_S", 0.01)
+    monkeypatch.setattr(feed_module, "HEARTBEAT_S", 0.0)
+    monkeypatch.setattr(feed_module, "REST_S", 0.05)
+    server.alone = True
+    async with aclosing(open_feed(server, 4).messages()) as messages:
+        waiting = await begun(server, messages)
+        assert await waiting == ["Begun"]
+    assert ["idle_heartbeat" in each for each in server.pulls] == [False, True]
+    assert server.starts == [4, 4]
 
 
 async def idle(server: FakeServer, beats: int) -> None:

@@ -4,7 +4,7 @@ Real processes, all of them, one network that grows. Nobody is connected. It cou
 TCP connections between the store, the coordinator and the brokers have carried. Each byte counts once, with the
 headers that a network interface would count, as the paper's interfaces did; the figure without headers stands beside
 it. That is more than watching brokers: brokers follow their logs there, and their backups. The heartbeats alone are
-counted on the bus.
+counted on the bus. Afterwards the store's server says for a while what each message was about (``kinds``).
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from typing import Final
 import msgspec
 
 from tocsin.config import Broker
+from tocsin.model.network import broker_address
 from tocsin.ports import BusMessage
 from tocsin.wire.control import Beat, Pulse, decode_envelope
 from tocsin_demo.network import network_of
 from tocsin_labs.figures import Spread
 from tocsin_labs.landmark.fleet import Fleet, fleet
+from tocsin_labs.landmark.kinds import LINKS, Kind, broken_down, read
 from tocsin_labs.landmark.plan import Control
 from tocsin_labs.meter import Meter, among, between, of
 from tocsin_labs.stage import Stage
@@ -29,6 +31,7 @@ from tocsin_labs.stage import Stage
 KB: Final = 1_000
 COORDINATOR: Final = "coordinator-1"
 CALM_S: Final = 60.0
+TRACE_BEGINS_S: Final = 1.0  # for the server to read its configuration again
 
 
 class Controlled(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +43,7 @@ class Controlled(msgspec.Struct, frozen=True, kw_only=True):
     coordinator: float  # what the coordinator sends and reads, with headers
     heartbeats: float  # beats and pulses, as messages on the bus
     busy: float  # share of one processor that all processes took together
+    kinds: tuple[Kind, ...] = ()  # what the total consists of
 
     @property
     def each(self) -> float:
@@ -82,8 +86,18 @@ async def _measure(plan: Control, network: Fleet, brokers: int) -> Controlled:
         took_s, beats = time.monotonic() - began, ear.bytes
         listening.cancel()
         await asyncio.gather(listening, return_exceptions=True)
+    async with network.traced() as trace:
+        await asyncio.sleep(TRACE_BEGINS_S)
+        at, began = trace.stat().st_size, time.monotonic()
+        await asyncio.sleep(plan.trace_s)
+        seconds = time.monotonic() - began
+        with trace.open(errors="replace") as lines:
+            lines.seek(at)
+            traced = read(lines, network.settings.network, seconds)
     carried, spread = between(first, before), Spread.of(rates)
     assert spread is not None, "it looked at least once"
+    linked = among({ends: each for ends, each in carried.items() if all(map(_is_broker, ends))})
+    links = Kind(LINKS, linked.segments / took_s, linked.wire_bytes / KB / took_s)
     return Controlled(
         brokers=brokers,
         total=spread,
@@ -91,7 +105,12 @@ async def _measure(plan: Control, network: Fleet, brokers: int) -> Controlled:
         coordinator=of(carried, COORDINATOR).wire_bytes / KB / took_s,
         heartbeats=beats / KB / took_s,
         busy=await busy,
+        kinds=tuple(broken_down(traced, links, spread.mean)),
     )
+
+
+def _is_broker(process: str) -> bool:
+    return process.startswith(broker_address(""))
 
 
 class Ear:

@@ -7,11 +7,13 @@ coordinators are looked after together, and each broker by itself; after a kill 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Final
 
 import psutil
@@ -29,6 +31,7 @@ from tocsin.store.jetstream import JetStreamStore
 from tocsin_demo.network import wait_until_ready
 from tocsin_labs.landmark.chronicle import Chronicle
 
+STORE: Final = "store-1"  # the process of the store's only server
 AT_ONCE: Final = 8  # brokers that are started at a time: each computes for more than a second
 READY_S: Final = 120.0
 BROKER_BYTES: Final = 150 << 20  # that a broker's process takes, generously
@@ -155,6 +158,23 @@ class Fleet:
         """The lines that a broker has written to its log."""
         path = log_path(self._directory.logs, broker_address(name))
         return path.read_bytes().splitlines() if path.exists() else []
+
+    @asynccontextmanager
+    async def traced(self) -> AsyncIterator[Path]:
+        """While the context lasts, the store's server writes down each message; in that file, which goes with it."""
+        config, trace = (self._directory.nats / STORE / name for name in ("nats.conf", "trace.log"))
+        plain = config.read_text()
+        config.write_text(f"{plain}trace: true\nlog_file: {json.dumps(str(trace))}\n")
+        self._reload()
+        try:
+            yield trace
+        finally:
+            config.write_text(plain)
+            self._reload()
+            trace.unlink(missing_ok=True)
+
+    def _reload(self) -> None:
+        os.kill(self._base.pids()[STORE], signal.SIGHUP)
 
     async def close(self) -> None:
         for kept in self._brokers.values():

@@ -18,9 +18,12 @@ class Control(msgspec.Struct, frozen=True):
 
     brokers: tuple[int, ...] = (10, 20, 30, 40)
     clusters: int = 4
-    settle_s: float = 10.0  # from the last broker's coming
+    settle_s: float = (
+        70.0  # from the last broker's coming: it says for a minute that it began, more and more seldom
+    )
     looks: int = 12  # of which the deviation is
     look_s: float = 5.0
+    trace_s: float = 30.0  # in which the store's server says what messages are about
 
 
 class Objects(msgspec.Struct, frozen=True):
@@ -103,7 +106,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 QUICK = Plan(
     words="a quick form with few brokers, for less time: its figures are not to be compared with the paper's",
-    control=Control(brokers=(2, 3), clusters=2, settle_s=0.5, looks=2, look_s=0.5),
+    control=Control(brokers=(2, 3), clusters=2, settle_s=0.5, looks=2, look_s=0.5, trace_s=1.0),
     objects=Objects(
         queues=(2,), routes=(2,), runs=1, idle_s=0.5, settle_s=1.0, window_s=4.0, promote_after_ms=200
     ),

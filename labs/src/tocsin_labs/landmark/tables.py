@@ -42,6 +42,7 @@ def control_rows(found: Sequence[Controlled]) -> list[Comparison]:
             Comparison(name, "of one broker, with headers", "KB/s", share, each.each),
             Comparison(name, "of one broker, heartbeats", "KB/s", share, beats, HEARTBEATS_TARGET),
             Comparison(name, "all processes at rest", "% of one processor", None, 100 * each.busy),
+            *(Comparison(name, f"of it {kind.name}", "KB/s", None, kind.kb) for kind in each.kinds),
         ]
     return rows
 

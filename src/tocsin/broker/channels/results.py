@@ -60,6 +60,7 @@ class Results:
         self.tail = self.done = place(1, 0) - 1
         self.dispatched = 0  # results
         self._newest = 0  # the position of the newest notice, at the last look
+        self._expected = False  # whether anybody here was ever subscribed to a channel
         self._log = log
         self._subject = subject
         self._source = source
@@ -72,6 +73,7 @@ class Results:
 
     def expected(self) -> None:
         """Somebody here is subscribed to a channel."""
+        self._expected = True
         self._source.warm()
 
     async def open(self) -> None:
@@ -83,7 +85,9 @@ class Results:
         return place(await self._log.last(fresh=True) + 1, 0) - 1
 
     async def look(self) -> None:
-        """See how many notices there are, to report how far behind we are."""
+        """See how many notices there are, to report how far behind we are, if anybody here waits for results."""
+        if not self._expected:
+            return
         with contextlib.suppress(StoreError):
             self._newest = await self._log.last()
 

@@ -1,12 +1,14 @@
 """Counts the stored sessions of the network: how many the table has, and how many of each user all brokers together.
 
 Each broker writes what it counts of its users into a cell of the network's table, and reads those of the others. The
-cell expires when its broker is down (``core.budgets.session_quota``).
+cell expires when its broker is down (``core.budgets.session_quota``). A broker that counts nothing, as when nobody is
+connected, does so more seldom; it does so again EVERY_S after there is something.
 """
 
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 from typing import Final
 
 import structlog
@@ -18,6 +20,7 @@ from tocsin.ports import Table
 from tocsin.runtime.machines.clock import wall_us
 
 EVERY_S: Final = 5.0
+IDLE_TURNS: Final = 24  # of EVERY_S: so often does a broker look that counts nothing
 KEPT_S: Final = 3 * EVERY_S  # a report, while its broker does not write another
 PREFIX: Final = "sessions."
 
@@ -34,13 +37,14 @@ class SessionCensus:
 
     async def run(self, table: Table) -> None:
         """Count, for as long as the broker lives; ``table`` is the network's."""
-        while True:
-            try:
-                usage = await self._sessions.usage()
-                self._quota.saw(usage.keys, usage.size)
-                await self.exchange(table)
-            except TocsinError as error:
-                self._log.info("how many sessions are stored is not known", problem=str(error))
+        for turn in count():
+            if turn % IDLE_TURNS == 0 or self._reported or not self._quota.is_idle:
+                try:
+                    usage = await self._sessions.usage()
+                    self._quota.saw(usage.keys, usage.size)
+                    await self.exchange(table)
+                except TocsinError as error:
+                    self._log.info("how many sessions are stored is not known", problem=str(error))
             await asyncio.sleep(EVERY_S)
 
     async def exchange(self, table: Table) -> None:

@@ -459,10 +459,14 @@ class Exchange:
     # ── routes ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def change_routes(
-        self, added: Iterable[Route], removed: Iterable[Route], peers: Iterable[BrokerInfo]
+        self,
+        added: Iterable[Route],
+        removed: Iterable[Route],
+        peers: Iterable[BrokerInfo],
+        quiet: Collection[str] = (),
     ) -> None:
-        """Have these routes, and a link to each of these peers."""
-        self.routes.change(added, removed, peers)
+        """Have these routes, and a link to each of these peers; to the quiet ones nothing leads."""
+        self.routes.change(added, removed, peers, quiet)
 
     def statistics(self) -> dict[str, int]:
         return {

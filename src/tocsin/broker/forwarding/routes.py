@@ -35,6 +35,7 @@ class Routes:
         self._links_changed = links_changed
         self._overlay = RouteOverlay()
         self._planned: dict[str, BrokerInfo] = {}  # peers that the coordinator names …
+        self._quiet: frozenset[str] = frozenset()  # … of them, those to which it has nothing lead …
         self._near: dict[str, BrokerInfo] = {}  # … and others of the cluster
 
     @property
@@ -49,9 +50,16 @@ class Routes:
     def link(self, broker: str) -> Link | None:
         return self._peers.links.get(broker)
 
-    def change(self, added: Iterable[Route], removed: Iterable[Route], peers: Iterable[BrokerInfo]) -> None:
-        """Have these routes of the coordinator's, and a link to each of these peers."""
+    def change(
+        self,
+        added: Iterable[Route],
+        removed: Iterable[Route],
+        peers: Iterable[BrokerInfo],
+        quiet: Collection[str] = (),
+    ) -> None:
+        """Have these routes of the coordinator's, and a link to each of these peers; nothing leads to quiet ones."""
         self._planned = {peer.id: peer for peer in peers}
+        self._quiet = frozenset(quiet)
         gone, taken_back = self._lost(), tuple(removed)
         self.standby.know(self._planned.values(), gone)
         self._want()
@@ -89,7 +97,8 @@ class Routes:
 
     def _want(self) -> None:
         covering = {peer.id: peer for peer in self.standby.peers()}
-        self._peers.want((covering | self._near | self._planned).values())
+        others = covering | self._near
+        self._peers.want((others | self._planned).values(), self._quiet - others.keys())
         self._links_changed()
 
     def _change(self, origin: Origin, added: Iterable[Route], removed: Iterable[Route]) -> None:

@@ -36,6 +36,7 @@ from tocsin.runtime.security.credentials import Identity, peer_of
 
 HOLD_S: Final = 5.0  # older messages at QoS 0 would be stale
 KEEP_ALIVE_S: Final = 4  # a peer that hangs is noticed after two thirds of membership's default suspicion
+QUIET_KEEP_ALIVE_S: Final = 40  # … over a link that has nothing to carry
 # The bytes that a broker may add to a client's packet; peers grant each other so much.
 PACKET_MARGIN_BYTES: Final = 64 << 10
 NO_MAXIMUM: Final = 1 << 28  # more than any MQTT frame
@@ -160,8 +161,11 @@ class Link:
         *,
         outbound_max_bytes: int,
         dropped: Callable[[int], None],
+        quiet: bool = False,
     ) -> None:
+        """``quiet``: nothing is to be sent; it only shows when the peer ends it."""
         self.info = info
+        self.quiet = quiet
         self.group = OutletSet(self)
         self.send_max_bytes = NO_MAXIMUM
         self.descriptor = NOWHERE
@@ -177,7 +181,7 @@ class Link:
         self._own = Waiting(outbound_max_bytes, dropped)  # while there is no way
         self._carried = Waiting(outbound_max_bytes, dropped)  # for others, while there is no line
         self._again: asyncio.TimerHandle | None = None
-        greeting = greeting_of(own, KEEP_ALIVE_S)
+        greeting = greeting_of(own, QUIET_KEEP_ALIVE_S if quiet else KEEP_ALIVE_S)
         at = meant(security, info)
         self._line = Line([at], greeting, self, redial=True, packet_max_bytes=ANSWER_MAX_BYTES)
         self._log = structlog.get_logger().bind(peer=info.id, cause=f"link {own.id}→{info.id}")

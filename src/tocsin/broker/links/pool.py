@@ -3,6 +3,9 @@
 Routes come and go with streams and subscribers. A link that is dialled for each of them would make the first message
 wait, and be closed again a moment later; so it is kept for LINGER_S after its last route is gone.
 
+To some peers no route leads: their links only show when they end (*quiet*), and ask them for signs of life more seldom.
+When a route leads there as well, another link is made in its place.
+
 A link that is being made for the first time is **fresh**: messages wait for it. Declarations of streams wait as well
 (``when_settled``), so that they do not overtake messages: a stream would have left a query before its last messages
 arrive.
@@ -11,7 +14,7 @@ arrive.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Final, TypeVar
 
@@ -34,10 +37,11 @@ class LinkPool:
 
     def __init__(
         self,
-        make_link: Callable[[BrokerInfo], Link],
+        make_link: Callable[[BrokerInfo, bool], Link],
         ended: Callable[[Mapping[str, Ending]], None] = lambda ended: None,
     ) -> None:
-        """``ended`` is told of the peers that have ended their links, or refuse them."""
+        """``make_link`` is told whether it is quiet; ``ended`` of the peers that have ended their links, or refuse
+        them."""
         self.links: dict[str, Link] = {}  # by the peer's id
         self.delays = Delays()  # of those that are up
         self._make_link = make_link
@@ -48,18 +52,20 @@ class LinkPool:
         self._tell_ended = ended
         self._ended: dict[str, Ending] = {}  # peers that have ended their links in the last moment
 
-    def want(self, peers: Iterable[BrokerInfo]) -> None:
-        """Routes lead to these, and to nobody else."""
+    def want(self, peers: Iterable[BrokerInfo], quiet: Collection[str] = ()) -> None:
+        """Routes lead to these, and to nobody else; to the quiet ones none does."""
         wanted = {peer.id: peer for peer in peers}
         for peer, info in wanted.items():
             if peer in self._leaving:
                 self._leaving.pop(peer).cancel()
             link = self.links.get(peer)
-            if link is not None and link.info != info:  # it moved
+            if link is not None and (
+                link.info != info or link.quiet > (peer in quiet)
+            ):  # it moved; a route came
                 link.close()
                 link = None
             if link is None:
-                self.links[peer] = self._make_link(info)
+                self.links[peer] = self._make_link(info, peer in quiet)
                 self._await(peer)
                 self.links[peer].measured = partial(self.delays.measured, peer)
                 self.links[peer].known = partial(self._known, peer)

@@ -49,6 +49,7 @@ from tocsin.wire.replication import (
     LOCAL,
     REMOTE,
     Applied,
+    Begun,
     Behind,
     Bequest,
     Declined,
@@ -293,8 +294,10 @@ class Replicating:
             self._log.warning("a message of replication is unreadable", problem=str(error))
             return
         event = Received(sender=envelope.sender, message=envelope.message, cause=envelope.cause)
-        to_primary = isinstance(envelope.message, Applied | Behind | Declined)
-        (self._post if to_primary else self._post_backup)(event)
+        if isinstance(envelope.message, Applied | Behind | Declined | Begun):
+            self._post(event)
+        if not isinstance(envelope.message, Applied | Behind | Declined):
+            self._post_backup(event)
 
     async def _send(self, detour: Detour) -> None:
         own = broker_address(self._broker)

@@ -68,6 +68,11 @@ class SessionQuota:
         size = self._stored_bytes + FRESH_BYTES * self._made + self._grown
         return self._stored + self._made, max(0, size)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no session counts here, and none was made since the table was seen."""
+        return not (self._sessions or self._made)
+
     def of_user(self, user: str) -> tuple[int, int]:
         """A user's sessions in the network, and their bytes, as far as is known."""
         here, elsewhere = self._users.get(user, (0, 0)), self._elsewhere.get(user, (0, 0))

@@ -82,4 +82,5 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             most_us=self.suspect_after_us,
             heartbeat_us=self.heartbeat_us,
             doubt_us=self.lease_us + self.heartbeat_us,
+            asks=True,
         )

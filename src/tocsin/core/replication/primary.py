@@ -24,7 +24,9 @@ are dirty, never messages.
 **A process that begins** tells all brokers so (``Begun``), several times: a former backup of an earlier process is sent
 nothing else, and has to give out the wills that it knows.
 
-A backup that is idle is asked now and then whether it still has what it had (``Probe``): it may have been restarted.
+A backup that is idle is asked now and then whether it still has what it had (``Probe``): it may have been restarted. As
+long as all of them have, the pauses grow to PROBE_MAX_US. A backup that says that it began (``Begun``) is asked at
+once.
 
 Invariants: a ticket is released as *synced* only when every backup of that moment has answered an update that was made
 after the ticket came, or needed none; it is released within ``wait_us`` in any case, once.
@@ -71,6 +73,9 @@ from tocsin.wire.replication import (
 BEGUN_MAX_S: Final = 32  # between the last two times: longer than a former backup keeps its copy
 FLUSH_US: Final = 0  # in the next turn of the loop: the changes of this turn go together
 PROBE_US: Final = 2_000_000
+PROBE_MAX_US: Final = (
+    32_000_000  # between probes that found nothing new; less than a former backup keeps its copy
+)
 RESEND_US: Final = 100_000  # some fifty round trips
 RESEND_MAX_US: Final = 5_000_000
 DECLINED_US: Final = 30_000_000  # before a backup that had no room is asked again
@@ -129,6 +134,7 @@ class Primary(TableMachine):
         self._missed: set[int] = set()  # tickets that a backup will not have in time
         self._deadlines: deque[tuple[int, int]] = deque()  # (when, ticket), in order
         self._flushing = False
+        self._probe_us = PROBE_US  # until the next probe
         self._scan = PositionScan(gamma)
         self.resyncs = 0  # streams that began because a backup lacked something
         self.missed = 0  # tickets that were released without being synced
@@ -188,8 +194,7 @@ class Primary(TableMachine):
         if not self.recipients:
             self._scan.clear()
             return [*effects, *(CancelTimer(name=name) for name in (PrimaryTimer.SCAN, PrimaryTimer.PROBE))]
-        probe = SetTimer(name=PrimaryTimer.PROBE, delay_us=PROBE_US)
-        return [*effects, probe, self._scan_later(), *self._flush_later()]
+        return [*effects, self._probe_soon(), self._scan_later(), *self._flush_later()]
 
     def _recruit(self, backup: str, role: Role, waiting: Mapping[int, str]) -> Recipient:
         """A new backup, for which those wait who wait already."""
@@ -316,6 +321,8 @@ class Primary(TableMachine):
 
     def _on_message(self, event: Received, now_us: int) -> list[Effect]:
         message = event.message
+        if isinstance(message, Begun):
+            return self._on_begun(message.primary, now_us)
         assert isinstance(message, Applied | Behind | Declined), "nothing else is for a primary"
         for each in self.recipients.values():
             if each.backup == message.backup and each.stream == message.stream:
@@ -341,8 +348,9 @@ class Primary(TableMachine):
         if number != by.number:
             return []  # a repeated answer to an earlier update
         in_time = by.flight is None or now_us - by.sent_us < self._policy.wait_us
+        probed = by.flight is None and by.silent_since_us is not None
         by.silent_since_us = None
-        effects: list[Effect] = []
+        effects: list[Effect] = self._probe_later() if probed else []
         if by.flight is not None:
             effects = [CancelTimer(name=resend_timer(by.role)), *self._done(by.landed())]
         has_all = by.whole  # of the stream's beginning; the rest is what changed since
@@ -352,6 +360,11 @@ class Primary(TableMachine):
             facts = {"backup": by.backup, "role": by.role}
             effects.append(Say(text="a backup has caught up", facts=facts))
         return effects
+
+    def _on_begun(self, broker: str, now_us: int) -> list[Effect]:
+        """A broker has a new process. If it is a backup, it has nothing."""
+        begun = [each for each in self.recipients.values() if each.backup == broker]
+        return [*self._ask(begun, now_us), self._probe_soon()] if begun else []
 
     def _begin_anew(self, to: Recipient, now_us: int) -> list[Effect]:
         to.restart(self._stream(), self._known())
@@ -405,9 +418,25 @@ class Primary(TableMachine):
         ]
         return [*again, *self._judge(to, now_us)]
 
+    def _probe_soon(self) -> Effect:
+        self._probe_us = PROBE_US
+        return SetTimer(name=PrimaryTimer.PROBE, delay_us=PROBE_US)
+
     def _probe(self, now_us: int) -> list[Effect]:
-        effects: list[Effect] = [SetTimer(name=PrimaryTimer.PROBE, delay_us=PROBE_US)]
-        for each in self.recipients.values():
+        again = SetTimer(name=PrimaryTimer.PROBE, delay_us=PROBE_US)  # unless all answer
+        return [again, *self._ask(self.recipients.values(), now_us)]
+
+    def _probe_later(self) -> list[Effect]:
+        """A probe was answered. If all backups are there, the next one waits longer."""
+        if any(each.silent_since_us is not None or each.degraded for each in self.recipients.values()):
+            return []
+        self._probe_us = min(2 * self._probe_us, PROBE_MAX_US)
+        return [SetTimer(name=PrimaryTimer.PROBE, delay_us=self._probe_us)]
+
+    def _ask(self, backups: Iterable[Recipient], now_us: int) -> list[Effect]:
+        """Whether backups have what they were sent."""
+        effects: list[Effect] = []
+        for each in backups:
             if each.flight is None and not each.declined:
                 if each.silent_since_us is None:
                     each.silent_since_us = now_us

@@ -4,10 +4,14 @@ itself first.
 A broker beats, numbers its beats, and says how often it beats. It is suspected when it has been silent for longer than
 its **patience**, a length that a broker which is alive exceeds once in 10**phi beats or more seldom:
 
-    patience = misses · interval + z · deviation          within ``least_us`` and ``most_us``
+    patience = interval + (misses - 1) · step + z · deviation          within ``least_us`` and ``most_us``
 
-- ``misses``: the fewest beats whose loss in a row is as rare as that, at the rate at which beats of this broker were
-  lost. Numbers tell what was lost from what was late. Never fewer than two.
+- ``misses``: the fewest signs of life whose loss in a row is as rare as that, at the rate at which beats of this broker
+  were lost. Numbers tell what was lost from what was late. Never fewer than two.
+- ``step``: the time from one sign to the next. An observer that only listens waits for the next beat: an interval. One
+  that ``asks`` asks a broker whose beat is late, and again after each step (``questions``): a sixth of an interval, or
+  STEP_LEAST_US. Question and answer can both be lost. So a broker that is well beats more seldom and is missed no
+  later.
 - ``deviation``: by how much its beats come late, as a root mean square, with a floor; ``z`` is where a normal
   distribution's tail is certainly that small (Chernoff: exp(-z²/2)).
 
@@ -60,12 +64,19 @@ LOSS_LEAST: Final = 1 / 128  # a path that never lost a beat may lose one; three
 MISSES_LEAST: Final = 2  # a single missing heartbeat is no alarm
 MISSES_MAX: Final = 64
 FLOOR: Final = 16  # the deviation is at least this part of an interval: what busy timers are off by
+ASKED_FLOOR: Final = 32  # … of the longer interval of brokers that are asked
+STEPS: Final = 6  # of questions, in an interval …
+STEP_LEAST_US: Final = 140_000  # … that is long: a process that stands still for a moment answers none
+ASKED_LATE: Final = 2  # deviations by which a beat is late when its broker is asked
 LATE_US: Final = 100_000  # by which the observer may come later than it wanted and think nothing of it
 DOUBT_MAX: Final = 4
 CALM_US: Final = 2_000_000  # without a reason for doubt, after which there is one doubt less
 CROWD_LEAST: Final = 3  # fewer brokers are no crowd
 LOOK_MAX_US: Final = 500_000  # the observer looks so often at least, so that it notices when it is late
 LOOK_MIN_US: Final = 5_000
+GATHER_US: Final = (
+    40_000  # … unless a patience ends: beats that are due, and questions, are looked at together
+)
 INTERVAL_MIN_US: Final = 10_000
 FORGET_US: Final = 600_000_000  # what is known of a broker that is gone, for when it comes back
 LN_10: Final = 2.302585092994046
@@ -168,6 +179,7 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
     most_us: int  # … and every longer one is, whatever is known
     heartbeat_us: int  # of brokers that have not said how often they beat
     doubt_us: int = 0  # in which an observer that hears hardly anybody would learn that it is cut off
+    asks: bool = False  # the observer asks brokers whose beats are late
 
 
 class Suspicion(NamedTuple):
@@ -182,7 +194,17 @@ class Suspicion(NamedTuple):
 class _Habit:
     """The beats of one broker so far."""
 
-    __slots__ = ("beat_us", "heard_us", "incarnation", "interval_us", "late2", "loss", "number", "suspected")
+    __slots__ = (
+        "asked",
+        "beat_us",
+        "heard_us",
+        "incarnation",
+        "interval_us",
+        "late2",
+        "loss",
+        "number",
+        "suspected",
+    )
 
     def __init__(self, interval_us: int, now_us: int) -> None:
         self.incarnation = 0
@@ -193,6 +215,7 @@ class _Habit:
         self.loss = 0.0  # of its beats, the part that did not come
         self.late2 = 0.0  # mean square of how late they came
         self.suspected = False  # since it was heard last
+        self.asked = 0  # questions since then
 
 
 class Detector:
@@ -205,6 +228,7 @@ class Detector:
         self.next_us = now_us + LOOK_MAX_US  # when it wants to look again
         self.doubt = 1  # how often everybody's patience is added to itself; a beginner has heard nothing yet
         self.mistakes = 0  # suspicions that proved wrong
+        self.questions: list[str] = []  # the brokers to ask now, as the last look found
         self._habits: dict[str, _Habit] = {}
         self.hints = self.weighing()
         self._present_us = now_us  # it has listened without a break since then
@@ -250,7 +274,7 @@ class Detector:
         self._doubt(now_us)
 
     def _alive(self, broker: str, habit: _Habit, now_us: int) -> None:
-        habit.heard_us, habit.suspected = now_us, False
+        habit.heard_us, habit.suspected, habit.asked = now_us, False, 0
         self.hints.heard(broker)
 
     def closed(self, broker: str, witness: str, *, refused: bool, now_us: int) -> bool:
@@ -315,25 +339,48 @@ class Detector:
         self._wake(now_us)
         self._calm(now_us)
         habits = {broker: self._habit(broker, now_us) for broker in brokers}
+        next_us, most_us = now_us + LOOK_MAX_US, self.tuning.most_us
+        overdue: list[tuple[str, _Habit]] = []  # the few whose beats are later than timers are
+        for broker, habit in habits.items():
+            interval_us = habit.interval_us
+            due_us = habit.heard_us + min(interval_us + interval_us // FLOOR, most_us)
+            if now_us > due_us:
+                overdue.append((broker, habit))
+            elif due_us < next_us:
+                next_us = max(due_us + 1, now_us + GATHER_US)
         late = sum(
             now_us - each.heard_us > each.interval_us + each.interval_us // 4 + int(sqrt(each.late2))
-            for each in habits.values()
+            for _, each in overdue
         )
         crowd = len(habits) >= CROWD_LEAST and 2 * late > len(habits)
         found: list[Suspicion] = []
-        next_us = now_us + LOOK_MAX_US
-        for broker, habit in habits.items():
+        self.questions = []
+        for broker, habit in overdue:
             if habit.suspected:
                 continue
-            silent_us, patience_us = now_us - habit.heard_us, self.patience_us(broker, crowd=crowd)
+            silent_us = now_us - habit.heard_us
+            patience_us = self.patience_us(broker, crowd=crowd)
             if silent_us > patience_us:
                 habit.suspected = True
                 found.append(Suspicion(broker, silent_us, patience_us))
             else:
                 next_us = min(next_us, habit.heard_us + patience_us + 1)
+                if self.tuning.asks and not crowd:  # nobody would answer an observer that is cut off
+                    question_us = self._question(broker, habit, now_us)
+                    next_us = min(next_us, max(question_us, now_us + GATHER_US))
         self.next_us = max(next_us, now_us + LOOK_MIN_US)
         self._forget(habits, now_us)
         return found
+
+    def _question(self, broker: str, habit: _Habit, now_us: int) -> int:
+        """Ask a broker whose beat is late, if it is time; when to ask next."""
+        deviation_us = max(habit.interval_us // ASKED_FLOOR, int(sqrt(habit.late2)))
+        step_us = _step_us(habit.interval_us)
+        first_us = habit.heard_us + habit.interval_us + ASKED_LATE * deviation_us
+        if now_us >= first_us + habit.asked * step_us:
+            habit.asked = (now_us - first_us) // step_us + 1
+            self.questions.append(broker)
+        return first_us + habit.asked * step_us
 
     def _forget(self, habits: Collection[str], now_us: int) -> None:
         if len(self._habits) > len(habits):
@@ -371,13 +418,21 @@ def least_patience_us(tuning: Tuning, interval_us: int) -> int:
     return min(_patience_us(tuning, interval_us, 0.0, 0.0), tuning.most_us)
 
 
+def _step_us(interval_us: int) -> int:
+    """The time between two questions."""
+    return min(interval_us, max(STEP_LEAST_US, interval_us // STEPS))
+
+
 def _patience_us(tuning: Tuning, interval_us: int, loss: float, late2: float) -> int:
     """Of an observer without doubts, with a broker of such habits."""
     loss = max(LOSS_LEAST, loss + sqrt(loss * (1.0 - loss) / (2 * MEMORY)))
+    again = loss * (2.0 - loss) if tuning.asks else loss  # … is lost: a question or its answer, or a beat
+    step_us = _step_us(interval_us) if tuning.asks else interval_us
+    floor_us = interval_us / (ASKED_FLOOR if tuning.asks else FLOOR)
     rare, z = 10.0**-tuning.phi, sqrt(2 * LN_10 * tuning.phi)
     misses, chance = 1, loss
     while chance > rare and misses < MISSES_MAX:
-        misses, chance = misses + 1, chance * loss
+        misses, chance = misses + 1, chance * again
     misses = max(MISSES_LEAST, misses)
-    deviation_us = max(interval_us / FLOOR, sqrt(late2))
-    return max(tuning.least_us, misses * interval_us + int(z * deviation_us))
+    deviation_us = max(floor_us, sqrt(late2))
+    return max(tuning.least_us, interval_us + (misses - 1) * step_us + int(z * deviation_us))

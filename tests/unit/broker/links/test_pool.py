@@ -19,8 +19,9 @@ TWO = BrokerInfo("two", "north", Role.EDGE, "127.0.0.1", 2)
 class Link:
     """A link that goes nowhere."""
 
-    def __init__(self, info: BrokerInfo) -> None:
+    def __init__(self, info: BrokerInfo, quiet: bool = False) -> None:
         self.info = info
+        self.quiet = quiet
         self.opened = self.closed = self.up = self.tried = False
         self.pinged = 0
         self.measured: Callable[[int], None]  # set by who made it
@@ -39,11 +40,21 @@ class Link:
 def make() -> tuple[LinkPool, list[Link]]:
     made: list[Link] = []
 
-    def link(info: BrokerInfo) -> Link:
-        made.append(Link(info))
+    def link(info: BrokerInfo, quiet: bool) -> Link:
+        made.append(Link(info, quiet=quiet))
         return made[-1]
 
     return LinkPool(link), made  # type: ignore[arg-type]
+
+
+async def test_a_quiet_link_is_replaced_when_a_route_comes() -> None:
+    peers, made = make()
+    peers.want([ONE, TWO], quiet={"one"})
+    assert [link.quiet for link in made] == [True, False]
+    peers.want([ONE, TWO], quiet={"two"})
+    assert made[0].closed and not made[1].closed
+    assert len(made) == 3 and not made[2].quiet
+    peers.close()
 
 
 async def test_a_link_outlasts_its_routes_and_is_used_again() -> None:

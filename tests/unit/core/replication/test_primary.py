@@ -11,6 +11,8 @@ from tocsin.core.machine import CancelTimer, Effect, Event, Received, Say, Send,
 from tocsin.core.replication.backup import DROP_AFTER_US
 from tocsin.core.replication.primary import (
     LOOK_US,
+    PROBE_MAX_US,
+    PROBE_US,
     RESEND_MAX_US,
     RESEND_US,
     SCAN_SLICE,
@@ -263,6 +265,35 @@ def test_a_silent_backup_is_found_though_nothing_happens() -> None:
     assert told.machine.problems() == ["local backup n"]
     told.hear(Applied("n", probe.stream, probe.number))
     assert told.machine.problems() == []
+
+
+def probed(told: Told) -> int:
+    """A probe is sent and answered; when the next one is."""
+    told.fire(PrimaryTimer.PROBE)
+    (probe,) = told.sent(Probe)
+    effects = told.hear(Applied("n", probe.stream, probe.number))
+    (timer,) = (each for each in effects if isinstance(each, SetTimer))
+    assert timer.name == PrimaryTimer.PROBE
+    return timer.delay_us
+
+
+def test_a_backup_that_has_everything_is_probed_more_and_more_seldom() -> None:
+    told = Told()
+    told.settled()
+    pauses = [probed(told) for _ in range(6)]
+    assert pauses == [2 * PROBE_US, 4 * PROBE_US, 8 * PROBE_US, *(PROBE_MAX_US,) * 3]
+    assert SetTimer(name=PrimaryTimer.PROBE, delay_us=PROBE_US) in told.fire(PrimaryTimer.PROBE)
+
+
+def test_a_backup_that_begins_is_probed_at_once() -> None:
+    told = Told()
+    told.settled()
+    for _ in range(6):
+        probed(told)
+    effects = told.hear(Begun("n", 9))
+    assert len(told.sent(Probe)) == 1
+    assert SetTimer(name=PrimaryTimer.PROBE, delay_us=PROBE_US) in effects
+    assert told.hear(Begun("somebody else", 9)) == []
 
 
 def test_a_backup_with_a_gap_gets_everything_and_waiters_go_first() -> None:

@@ -367,3 +367,62 @@ def test_nothing_that_is_heard_takes_it_out_of_its_bounds(
 
 def test_two_beats_that_are_missing_are_the_least_that_counts() -> None:
     assert detection.MISSES_LEAST == 2 and LOSS_LEAST**3 <= 1e-6 < LOSS_LEAST**2
+
+
+# ── an observer that asks ───────────────────────────────────────────────────────────────────────────────────
+
+ASKING = Tuning(
+    phi=6.0, least_us=SECOND, most_us=5 * SECOND, heartbeat_us=SECOND, doubt_us=2 * SECOND, asks=True
+)
+
+
+class Asking(Watch):
+    """A watch over brokers that answer questions at once, but for the silent ones."""
+
+    def __init__(self, *brokers: str) -> None:
+        super().__init__(*brokers, tuning=ASKING)
+        self.silent: set[str] = set()
+        self.asked: list[str] = []
+
+    def until(self, at_us: int) -> None:
+        while self.detector.next_us <= at_us:
+            self.now_us = max(self.now_us, self.detector.next_us)
+            found = self.detector.look(self.brokers, self.now_us)
+            self.suspected += [(self.now_us, each.broker) for each in found]
+            self.asked += self.detector.questions
+            for broker in set(self.detector.questions) - self.silent:
+                self.beat(broker)
+        self.now_us = at_us
+
+
+def test_a_broker_that_beats_on_time_is_not_asked() -> None:
+    watch = Asking("a", "b", "c")
+    watch.live(60 * SECOND, "a", "b", "c")
+    assert watch.asked == [] and watch.suspected == []
+
+
+def test_a_broker_whose_beats_are_lost_is_asked_and_not_suspected() -> None:
+    watch = Asking("a", "b", "c", "d")
+    watch.live(20 * SECOND, "a", "b", "c", "d")
+    watch.live(60 * SECOND, "b", "c", "d")
+    assert set(watch.asked) == {"a"} and watch.suspected == []
+
+
+def test_a_silent_broker_is_asked_several_times_and_suspected_as_soon() -> None:
+    watch = Asking("a", "b", "c", "d")
+    watch.live(20 * SECOND, "a", "b", "c", "d")
+    watch.silent = {"a"}
+    watch.live(10 * SECOND, "b", "c", "d")
+    ((at_us, broker),) = watch.suspected
+    assert broker == "a" and at_us - 20 * SECOND < 1_700_000
+    assert watch.asked == ["a"] * 4
+
+
+def test_an_observer_that_hears_hardly_anybody_soon_stops_asking() -> None:
+    watch = Asking("a", "b", "c")
+    watch.live(20 * SECOND, "a", "b", "c")
+    watch.silent = {"a", "b", "c"}
+    watch.live(1_300_000)
+    early = list(watch.asked)
+    watch.live(SECOND)
+    assert watch.asked == early and len(early) <= 6

@@ -4,8 +4,9 @@ A beat is answered with a pulse, at once if there is something new in it, and ot
 the detector may suspect the broker after a shorter silence. The leader does not repeat what a broker knows already (its
 heartbeat says so), so that both cost a few dozen bytes.
 
-A broker whose links were closed is asked at once (``AskPresence``): a pulse that answers no beat goes to it as a
-request. It answers with a beat. The bus knows whether there is anybody to ask (``Presence``).
+A broker whose beat is late is asked for one by a pulse that answers no beat. A broker whose links were closed is asked
+at once (``AskPresence``): there the pulse goes to it as a request. It answers with a beat. The bus knows whether there
+is anybody to ask (``Presence``).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from tocsin.wire.control import Beat, Links, Pulse
 
 RANK_LEAST: Final = 100  # brokers, from which on there is a pause …
 RANK_US: Final = 100_000  # … between two rankings while brokers come and go: each costs all brokers
+REFRESH_US: Final = 450_000  # between two rankings while nobody does
 # Between two answers to one broker that tell nothing new; a little less than the second that it expects.
 PULSE_US: Final = 900_000
 ANSWERS: Final = (
@@ -84,6 +86,11 @@ class Attention:
     def heard_loads(self) -> Mapping[str, int]:
         """How full brokers are, in thousandths, as they have said."""
         return self._loads
+
+    def refresh(self, now_us: int) -> None:
+        """Time has passed: brokers are fuller or emptier than at the last order, which may be some moments old."""
+        if now_us - self._ranked_us >= REFRESH_US:
+            self.rank(now_us)
 
     def loads(self) -> dict[str, int]:
         """How full brokers are, in thousandths and in steps, lest each client changes it; those that are empty not.
@@ -175,6 +182,15 @@ class Attention:
             self._told = {broker: told for broker, told in self._told.items() if broker in members}
             self._loads = {broker: load for broker, load in self._loads.items() if broker in members}
         return [(Lost(each.broker, members[each.broker].incarnation), _silent(each)) for each in found]
+
+    def questions(self) -> list[Effect]:
+        """Ask the brokers whose beats are late, as the last look found; each answers with a beat."""
+        members = self._state.members
+        return [
+            Send(to=broker_address(each), message=self._greeting(each))
+            for each in self.detector.questions
+            if each in members
+        ]
 
     def believes(self, lost: Lost) -> bool:
         """Whether that broker has still not been heard."""

@@ -362,9 +362,10 @@ class Leader:
         for lost, said in self.attention.look(now_us):
             self._waiting.append(lost)
             effects.append(said)
+        effects += self.attention.questions()
         self._clearance.forget(now_us)
         self._raise(now_us)
-        self.attention.rank(now_us)
+        self.attention.refresh(now_us)
         at_us, due_us = self._clock_us + now_us - self._began_us, self.state.next_due_us()
         if due_us is not None and (at_us >= due_us or at_us - self.state.clock_us >= TICK_US):
             self._tick = True

@@ -15,8 +15,10 @@ its predecessor waited for. Waits are kept for FORGET_US at most.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Collection, Mapping
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 FORGET_US: Final = 6_000_000  # longer than any broker waits
@@ -153,7 +155,7 @@ class ClearanceWaits:
 
 def _insert(awaited: deque[tuple[int, _Wait]], notice: int, wait: _Wait) -> None:
     """Behind all that wait for the same notice or an earlier one: mostly at the end."""
-    place = len(awaited)
-    while place and awaited[place - 1][0] > notice:
-        place -= 1
-    awaited.insert(place, (notice, wait))
+    if not awaited or awaited[-1][0] <= notice:
+        awaited.append((notice, wait))
+    else:
+        awaited.insert(bisect_right(awaited, notice, key=itemgetter(0)), (notice, wait))

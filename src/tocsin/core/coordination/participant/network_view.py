@@ -68,6 +68,7 @@ class NetworkView:
     def __init__(self) -> None:
         self.routes: dict[Route, None] = {}  # what the forwarding table holds, oldest first
         self.peers: dict[str, BrokerInfo] = {}  # of those routes, of detours, and of brokers that it watches
+        self.quiet: frozenset[str] = frozenset()  # of them, those that it only watches
         self.bypass = Bypass()
         self._routes_to: Counter[str] = Counter()  # peer → how many routes lead there; never 0
         # Query → topic → metadata, of each query that was answered.
@@ -208,12 +209,16 @@ class NetworkView:
             if not self._routes_to[route.peer]:
                 del self._routes_to[route.peer]
         known = {**self.peers, **infos}
-        needed = {*self._routes_to, *(peer.id for peer in (*self.bypass.peers, *self._backed.watched))}
-        peers = {peer: known[peer] for peer in sorted(needed)}
-        if not came and not went and peers == self.peers and not back:
+        carrying = {*self._routes_to, *(peer.id for peer in self.bypass.peers)}
+        quiet = frozenset(peer.id for peer in self._backed.watched) - carrying
+        peers = {peer: known[peer] for peer in sorted(carrying | quiet)}
+        if not came and not went and (peers, quiet) == (self.peers, self.quiet) and not back:
             return []
-        self.peers = peers
-        return [RoutesChanged(added=tuple(came), removed=tuple(went), peers=tuple(peers.values()))]
+        self.peers, self.quiet = peers, quiet
+        changed = RoutesChanged(
+            added=tuple(came), removed=tuple(went), peers=tuple(peers.values()), quiet=quiet
+        )
+        return [changed]
 
     def _take(self, item: Joined | Changed | Left) -> list[Effect]:
         streams = self.sets.get(item.query)

@@ -199,11 +199,13 @@ class ClientsToMove(Effect, frozen=True, kw_only=True):
 class RoutesChanged(Effect, frozen=True, kw_only=True):
     """Change the forwarding table, and have a link to each peer and to nobody else.
 
-    Peers are the brokers that routes and detours lead to, and those that this broker backs."""
+    Peers are the brokers that routes and detours lead to, and those that this broker backs. To the **quiet** ones of
+    them nothing leads: their links only show that they end."""
 
     added: tuple[Route, ...]
     removed: tuple[Route, ...]
     peers: tuple[BrokerInfo, ...]
+    quiet: frozenset[str] = frozenset()
 
 
 class DetoursChanged(Effect, frozen=True, kw_only=True):
