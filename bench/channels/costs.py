@@ -142,7 +142,7 @@ def _write_again(watches: Watches, root: Path, turns: int) -> None:
     batch = pa.record_batch(
         {
             "_channel": pa.repeat("c", half),
-            "_k": [f"{k_of('c', (i,))}.{i % 2}" for i in range(half)],
+            "_k": [f"{k_of('c', (i,))}.{i % 2}.{{}}" for i in range(half)],
             "_rank": pa.nulls(half, pa.int64()),
             "_priority": pa.nulls(half, pa.int32()),
             "payload": pa.repeat(f'{{"id": 1, "about": "topic-1", "text": "{w.TEXT}"}}', half),

@@ -43,7 +43,7 @@ class Duck:
         subs = pa.table(
             {
                 "_channel": pa.repeat(name, subscriptions),
-                "_k": [f"{k_of(name, each)}.{i % len(BROKERS)}" for i, each in enumerate(values)],
+                "_k": [f"{k_of(name, each)}.{i % len(BROKERS)}.{{}}" for i, each in enumerate(values)],
                 "p0": [each[0] for each in values],
                 "p1": [each[1] for each in values],
             }

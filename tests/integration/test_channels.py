@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import paho.mqtt.client as paho
+import psutil
 import pytest
 from mqtt5 import (
     PubAckPacket,
@@ -33,6 +34,7 @@ from tocsin.client import AsyncClient
 from tocsin.client.subscription import Subscription
 from tocsin.errors import PublishRefused
 from tocsin.model.results import k_of
+from tocsin.runtime.network.directory import read_network
 from tocsin.store.jetstream import JetStreamStore
 
 pytest.importorskip("pyarrow", reason="the extra spark is not installed")
@@ -52,6 +54,14 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ready(storage: Path) -> Iterator[dict[str, Any]]:
     with up("--set", f"pipeline.storage={storage}") as told:
         yield told
+
+
+def pid_of(ready: dict[str, Any], broker: str) -> int:
+    """The broker's process now; an earlier test may have killed the first one."""
+    file = read_network(Path(ready["state"]))
+    assert file is not None
+    running = psutil.Process(file.pid).children(recursive=True)
+    return next(each.pid for each in running if each.cmdline()[-2:] == ["broker", broker])
 
 
 @pytest.fixture
@@ -152,7 +162,7 @@ async def test_members_at_two_brokers_share_results_when_one_is_killed(
             while not sent.done():  # whoever is quick gets more: at last the other gets one, too
                 await pipeline.tick({gina: [{"n": next(numbers)} for _ in range(3)]})
                 await asyncio.wait((sent,), timeout=0.5)
-        os.kill(ready["pids"]["broker/north-2"], signal.SIGKILL)
+        os.kill(pid_of(ready, "north-2"), signal.SIGKILL)
         assert json.loads(sent.result().payload)["n"] not in got
         await pipeline.tick({gina: [{"n": next(numbers)} for _ in range(3)]})
         everything = list(range(next(numbers)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -461,8 +461,8 @@ def dials_where_a_peer_was(patch: pytest.MonkeyPatch) -> None:
     """Links go on being dialled where their peers were first."""
     want = LinkPool.want
 
-    def stubborn(self: LinkPool, peers: Iterable[BrokerInfo]) -> None:
-        want(self, [self.links[each.id].info if each.id in self.links else each for each in peers])
+    def stubborn(self: LinkPool, peers: Iterable[BrokerInfo], quiet: Collection[str] = ()) -> None:
+        want(self, [self.links[each.id].info if each.id in self.links else each for each in peers], quiet)
 
     patch.setattr(LinkPool, "want", stubborn)
 

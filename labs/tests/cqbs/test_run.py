@@ -10,6 +10,7 @@ import pytest
 from tocsin.errors import OperatorError
 from tocsin_labs.cqbs import coordinator, single, whole
 from tocsin_labs.cqbs.coordinator import Coordinated
+from tocsin_labs.cqbs.designs import run as designs
 from tocsin_labs.cqbs.forwarding import Forwarded
 from tocsin_labs.cqbs.plan import Plan
 from tocsin_labs.cqbs.run import (
@@ -74,7 +75,7 @@ def test_the_summary_is_a_page_that_says_which_command_wrote_it() -> None:
         (("alone",), ["alone"]),
         (("replicated", "full"), ["replicated", "full"]),
         (("coordinator",), ["alone", "replicated"]),
-        (EXPERIMENTS, ["single", "alone", "replicated", "full"]),
+        (EXPERIMENTS, ["single", "alone", "replicated", "full", "designs"]),
     ],
 )
 async def test_only_what_was_named_runs(
@@ -95,9 +96,13 @@ async def test_only_what_was_named_runs(
         done.append("full")
         return found.full
 
+    async def run_designs(*_: object) -> None:
+        done.append("designs")
+
     monkeypatch.setattr(single, "run", run_single)
     monkeypatch.setattr(coordinator, "run", run_coordinator)
     monkeypatch.setattr(whole, "run", run_whole)
+    monkeypatch.setattr(designs, "run", run_designs)
     await run(Plan(), Stage(tmp_path, lambda words, part: None), only)
     assert done == ran
 

@@ -13,7 +13,7 @@ Transitions of ``Sharing``:
 
     new       Join, SessionOver → here
     here      Join, Leave, Quit, SessionOver, Settle, Crowded, RoomMade, Arrived, PartRead, PartFailed, EndFound,
-              Held, NotHeld, Watched, Stored, StoreFailed, TimerFired → vanished
+              Watched, Held, NotHeld, Stored, StoreFailed, TimerFired → vanished
               EndUnknown, OutOfSight
     vanished  Leave, Quit, Settle, RoomMade, Arrived, PartRead, PartFailed, EndFound, EndUnknown, OutOfSight, Held,
               NotHeld, Watched, Stored, StoreFailed, TimerFired → nothing

@@ -31,6 +31,7 @@ class End:
 
     descriptor = NOWHERE
     reachable = True
+    quiet = False
     full = False
 
     def __init__(
