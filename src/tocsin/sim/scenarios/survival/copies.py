@@ -9,6 +9,7 @@ from tocsin.core.replication.gamma import Copy
 from tocsin.core.replication.recipient import Recipient
 from tocsin.model.network import Address
 from tocsin.sim.invariants import Invariant
+from tocsin.sim.scenarios.survival.bequests import WillsOnce
 from tocsin.sim.scenarios.survival.looking import Brokers, Running
 from tocsin.sim.world import World
 from tocsin.wire.replication import Role, Stream
@@ -30,12 +31,16 @@ class BackupsKnow(Invariant):
     Unless the backup's process has ended since: its copy is gone with it, and the broker will hear of that; or a later
     process has the broker's name too, or had, and wrote over the copy: the broker will hear of that when it says its
     next word.
+
+    A will that the log has need not be known any more. A backup that took the broker for lost has published it, though
+    the client stayed connected: the broker and its backups hold it to be settled.
     """
 
     name = "what is acknowledged, every backup has that is not behind"
 
-    def __init__(self, brokers: Brokers) -> None:
+    def __init__(self, brokers: Brokers, wills: WillsOnce) -> None:
         self._brokers = brokers
+        self._wills = wills
         self._asked: dict[
             tuple[str, str], tuple[int, list[_Backed]]
         ] = {}  # client, filter → when, and the backups that were in step
@@ -73,7 +78,9 @@ class BackupsKnow(Invariant):
                     f"{backed.backup} does not know"
                 )
             life = backed.broker.life(client)
-            if life is not None and life.will_id not in ("", *(_will_id(copy, client) for copy in copies)):
+            if life is None or life.will_id in self._wills.told:
+                continue
+            if life.will_id not in ("", *(_will_id(copy, client) for copy in copies)):
                 self.broken(
                     f"{client} was told of a subscription, and {backed.backup} does not have its will"
                 )

@@ -179,7 +179,7 @@ def promises(brokers: Brokers, programs: tuple[Program, ...], setting: Setting) 
         OneStandsIn(brokers),
         BestStandby(brokers, COORDINATORS, setting.fit, until_us),
         LetsGo(brokers, until_us, setting.look_us, notice_us),
-        BackupsKnow(brokers),
+        BackupsKnow(brokers, once),
         StandbyRoutesWait(brokers, until_us, setting.look_us),
         once,
         NotOfTheLiving(brokers, residents),
