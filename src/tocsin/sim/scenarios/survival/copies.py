@@ -32,8 +32,8 @@ class BackupsKnow(Invariant):
     process has the broker's name too, or had, and wrote over the copy: the broker will hear of that when it says its
     next word.
 
-    A will that the log has need not be known any more. A backup that took the broker for lost has published it, though
-    the client stayed connected: the broker and its backups hold it to be settled.
+    A will that the log has need not be known any more. A backup that took the broker for lost, and got no answer from
+    it, has published it though the client stayed connected: the broker and its backups hold it to be settled.
     """
 
     name = "what is acknowledged, every backup has that is not behind"
