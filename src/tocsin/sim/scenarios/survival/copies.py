@@ -10,7 +10,7 @@ from tocsin.core.replication.recipient import Recipient
 from tocsin.model.network import Address
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.scenarios.survival.bequests import WillsOnce
-from tocsin.sim.scenarios.survival.looking import Brokers, Running
+from tocsin.sim.scenarios.survival.looking import LEFT_BEHIND, Brokers, Running
 from tocsin.sim.world import World
 from tocsin.wire.replication import Role, Stream
 
@@ -26,7 +26,8 @@ class _Backed(NamedTuple):
 
 class BackupsKnow(Invariant):
     """At SUBACK and UNSUBACK every backup has what they say, and the client's will: each that its broker had when the
-    client asked, has still, and that is not behind.
+    client asked, has still, and that was not behind since. One that has caught up while the answer is on its way to the
+    client has all but the next update, and nobody waited for it.
 
     Unless the backup's process has ended since: its copy is gone with it, and the broker will hear of that; or a later
     process has the broker's name too, or had, and wrote over the copy: the broker will hear of that when it says its
@@ -44,14 +45,21 @@ class BackupsKnow(Invariant):
         self._asked: dict[
             tuple[str, str], tuple[int, list[_Backed]]
         ] = {}  # client, filter → when, and the backups that were in step
+        self._left_behind_us: dict[
+            tuple[Address, str], int
+        ] = {}  # a broker's node, its backup → when it went on without it last
 
     def attach(self, world: World) -> None:
         self._world = world
         observers = world.observers
+        observers.on_say(LEFT_BEHIND, self._on_left_behind)
         observers.on_say("subscribing", self._on_asked)
         observers.on_say("unsubscribing", self._on_asked)
         observers.on_say("subscribed", lambda client, say: self._on_answer(client, say, wanted=True))
         observers.on_say("unsubscribed", lambda client, say: self._on_answer(client, say, wanted=False))
+
+    def _on_left_behind(self, node: Address, say: Say) -> None:
+        self._left_behind_us[node, str(say.facts["backup"])] = self._world.now_us
 
     def _on_asked(self, client: Address, say: Say) -> None:
         in_step = [
@@ -66,6 +74,8 @@ class BackupsKnow(Invariant):
         name = str(say.facts["topic_filter"])
         asked_us, in_step = self._asked.pop((client, name))
         for backed in in_step:
+            if self._left_behind_us.get((backed.broker.node, backed.backup), -1) >= asked_us:
+                continue
             if not self._is_so(backed, client, name, wanted):
                 continue
             copies = self._copies(backed, asked_us)
