@@ -92,6 +92,8 @@ def test_some_seeds_with_drains_break_nothing() -> None:
 
 # Seeds that broke something, and what they found.
 FOUND: dict[int, str] = {
+    101: "a backup published the will of a client whose broker had been taken for lost, and had it all the time",
+    180: "the promise asked for a will whose only broker ended with the CONNACK on its way",
     191: "SUBACK was sent when the store was back and did not have the subscription yet",
     233: "the promise asked for messages that did not wait for a coordinator, which a query may miss",
     244: "the same of a broker that had just started, and had heard no coordinator yet",

@@ -17,7 +17,8 @@ from tocsin.core.replication.backup import Backup
 from tocsin.core.session.machine import Session
 from tocsin.core.survival.detection import Hints
 from tocsin.core.survival.takeover import AwaitWill
-from tocsin.sim.faults import Crash, CrashTogether, Fault, LeaderLoss, Pause
+from tocsin.sim.faults import Crash, CrashTogether, Fault, LeaderLoss, Partition, Pause
+from tocsin.sim.network import STORE
 from tocsin.sim.runner import run
 from tocsin.sim.scenario import find
 from tocsin.sim.scenarios.survival.bequests import WillsOnce
@@ -243,7 +244,30 @@ def test_without_asking_the_others_the_will_is_published(monkeypatch: pytest.Mon
     move(monkeypatch)
 
     async def itself(self: Witnesses, *names: str) -> bool:
-        return any(map(self._is_void, names))
+        return any(map(self._sees_to, names))
 
     monkeypatch.setattr(Witnesses, "know_settled", itself)
     assert PUBLISHED in GOODBYE.told()
+
+
+# ── a broker that is taken for lost, and goes on
+
+# Anna stays connected to its broker, which the store does not reach for two seconds. A standby takes the place, and its
+# word writes over the copy at the backup, which has anna's will by then.
+CONNECTED = Story(
+    brokers=("north-1", "north-spare", "south-1"),
+    programs=lambda: [Reader("anna", ("north-1",), "news"), Reader("cleo", ("south-1",), "wills/#")],
+    plan=[Partition(at_us=6 * SECOND, for_us=2 * SECOND, side=("north-1",), others=(STORE,))],
+    until_us=30 * SECOND,
+)
+
+
+def test_a_client_that_stayed_connected_has_no_will_told() -> None:
+    told = CONNECTED.told()
+    assert "a standby takes the place" in told and PUBLISHED not in told
+
+
+def test_without_its_brokers_word_a_connected_clients_will_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker says only which wills are settled."""
+    monkeypatch.setattr(Backup, "sees_to", Backup.is_void)
+    assert PUBLISHED in CONNECTED.told()

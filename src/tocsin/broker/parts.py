@@ -333,7 +333,7 @@ class Parts:
         backup = self.replication.backup
         self.witnesses = Witnesses(
             stored.bus,
-            backup.is_void,
+            backup.sees_to,
             network=self._network,
             broker=self._broker,
             others=ports.others,

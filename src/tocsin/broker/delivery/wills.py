@@ -247,7 +247,7 @@ class Witness(Protocol):
     """The other brokers, as they are asked about wills."""
 
     async def know_settled(self, *names: str) -> bool:
-        """Whether anybody knows that a will is settled, by any of its names."""
+        """Whether anybody knows that a will is settled or seen to, by any of its names."""
         ...
 
 

@@ -193,6 +193,8 @@ class Replicating:
 
     def came(self, client: str, greet: Act, *, waits: bool) -> None:
         """A client is here, with its session: greet it, if it ``waits`` when the backups know of it."""
+        if (connection := self._clients.present.get(client)) is not None:
+            self.backup.note_here(connection.will_id)
         self.client_state.came(client)
         if self.active:
             self._post(Came(client=client, cause=client))
@@ -209,6 +211,7 @@ class Replicating:
     def went(self, connection: Client, expiry_s: int, will: Bequest | None) -> None:
         """A client's connection is about to be over; its session is kept for so long, and its will is not settled."""
         newer = self.client_state.served_elsewhere(connection)
+        self.backup.note_gone(connection.will_id)
         if will is None:
             self.backup.note_void(connection.will_id)
         # Backups that are named later have to know the wills that wait by then.

@@ -1,8 +1,9 @@
 """Whether a will is settled, as the other brokers know: asked before a will is published that was found in a copy.
 
 A copy may be old. That its client said goodbye since, or that somebody else has published the will, is known to the
-client's broker and to its backups of that time (``core.replication``). So all brokers are asked, and one that knows
-suffices. A lost broker knows nothing; a silent one may only hang, and is asked again, ASKS_MAX times in all.
+client's broker and to its backups of that time (``core.replication``). Or the client is still connected to its broker,
+which was taken for lost and sees to the will itself. So all brokers are asked, and one that knows suffices. A lost
+broker knows nothing; a silent one may only hang, and is asked again, ASKS_MAX times in all.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ WILLS_MAX: Final = 2_000  # in one request: their names have some hundred bytes
 
 
 class Witnesses:
-    """``is_void``: whether this broker knows a will to be settled, by a name of it."""
+    """``sees_to``: whether this broker knows that another need not publish a will, by a name of it."""
 
     def __init__(
         self,
         bus: Bus,
-        is_void: Callable[[str], bool],
+        sees_to: Callable[[str], bool],
         *,
         network: str,
         broker: str,
@@ -41,7 +42,7 @@ class Witnesses:
     ) -> None:
         self.subject = self._subject(network, broker)
         self._bus = bus
-        self._is_void = is_void
+        self._sees_to = sees_to
         self._subjects = tuple(self._subject(network, each) for each in others if each != broker)
         self._answer_s = answer_s
         self._gathered: dict[str, asyncio.Future[bool]] = {}
@@ -53,8 +54,8 @@ class Witnesses:
         return f"{network}.wills.{broker}"
 
     async def know_settled(self, *names: str) -> bool:
-        """Whether anybody knows that a will is settled, by any of its names."""
-        if any(map(self._is_void, names)):
+        """Whether anybody knows that a will is settled or seen to, by any of its names."""
+        if any(map(self._sees_to, names)):
             return True
         return any(await asyncio.gather(*map(self._known, names)))
 
@@ -92,10 +93,10 @@ class Witnesses:
         return []
 
     async def answer(self, request: BusMessage) -> bytes:
-        """The settled wills among those that a request names."""
+        """The wills that are settled or seen to, among those that a request names."""
         try:
             asked = WILLS.read(request.payload)
         except UNREADABLE as error:
             self._log.warning("a question about wills is unreadable", problem=str(error))
             asked = []
-        return WILLS.write([each for each in asked if self._is_void(each)])
+        return WILLS.write([each for each in asked if self._sees_to(each)])

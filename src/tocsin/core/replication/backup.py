@@ -34,6 +34,10 @@ to the log. It also gives them out if the broker's next process is heard and nob
 that finds one of them in an older copy asks the others before it publishes. The backup also remembers which sessions
 clients took here, and with which epoch (``note_taken``): what they left with earlier epochs is settled.
 
+**A will whose client is connected here** (``note_here``) is this broker's to publish, and nobody else's (``sees_to``).
+A broker that was taken for lost and goes on says so to whoever asks: a younger process may have written over the copy
+that its own word would otherwise correct.
+
 **A copy is dropped** some time after this broker learned that it no longer backs the other, and last heard from it. The
 news may come together with the other's end, and then the copy is just what is needed. A broker that goes on with its
 updates counts on its copy: it may know of a plan that this broker has not heard of. While this broker stands in for the
@@ -117,11 +121,25 @@ class Backup(TableMachine):
         self._taken: dict[
             str, int
         ] = {}  # session → the epoch with which it was taken here last; oldest first
+        self._here: set[str] = set()  # the ids of the wills of clients that are connected here
 
     def is_void(self, name: str) -> bool:
         """Whether a will is known to be settled, by its id or by its session and epoch (``Bequest.names``)."""
         session, _, epoch = name.rpartition(EPOCH)
         return name in self._void or (epoch.isdigit() and self._taken.get(session, 0) > int(epoch))
+
+    def sees_to(self, name: str) -> bool:
+        """Whether another broker need not publish a will: it is settled, or its client is connected here."""
+        return name in self._here or self.is_void(name)
+
+    def note_here(self, will_id: str) -> None:
+        """A client with this will is connected to this broker; harmless if it has no id."""
+        if will_id:
+            self._here.add(will_id)
+
+    def note_gone(self, will_id: str) -> None:
+        """That connection is over."""
+        self._here.discard(will_id)
 
     def note_taken(self, session: str, epoch: int) -> None:
         """A client has come for its session to this broker: what it left with an earlier epoch is settled, also when

@@ -451,7 +451,11 @@ async def test_a_former_backup_hears_from_the_others_that_a_client_said_goodbye(
         polite, _ = await former(three)
         polite.send(DisconnectPacket())
         await until(lambda: "polite" not in three.known(three.remote))
+        mute = three.known(three.local)["mute"].head.will
+        assert mute is not None
+        assert await three.local.parts.witnesses.know_settled(*mute.names), "its client is still connected"
         three.replication.backup._void.clear()  # the broker itself is gone: its other backup has to know
+        three.replication.backup._here.clear()
         settled: dict[str, bool] = {}
 
         def judge(client: str) -> Callable[[bool], None]:

@@ -440,6 +440,18 @@ def test_a_broker_that_took_a_session_settles_wills_of_earlier_epochs() -> None:
     assert not any(map(backup.is_void, msgspec.structs.replace(left, session="other").names))
 
 
+def test_the_will_of_a_client_that_is_here_is_seen_to() -> None:
+    backup = Backup("n")
+    backup.note_here("a.will")
+    backup.note_here("")
+    assert backup.sees_to("a.will") and not backup.is_void("a.will")
+    assert not backup.sees_to("b.will") and not backup.sees_to("")
+    backup.note_gone("a.will")
+    assert not backup.sees_to("a.will"), "its broker may be gone before the log has it"
+    backup.note_void("a.will")
+    assert backup.sees_to("a.will")
+
+
 def test_no_more_settled_wills_are_remembered_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "VOID_MAX", 2)
     backup = Backup("n")

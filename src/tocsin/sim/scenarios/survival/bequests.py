@@ -157,8 +157,9 @@ class _Witness(NamedTuple):
 
 
 class WillsAreTold(Invariant):
-    """The will of a mortal that dies is published, unless all brokers that knew it ended before. The will of a living
-    one is not, unless its broker was taken for lost, with the client behind it.
+    """The will of a mortal that dies is published, unless all brokers that knew it ended before: also those that ended
+    while their CONNACK was on its way to the mortal. The will of a living one is not, unless its broker was taken for
+    lost, with the client behind it.
 
     That a broker had it in its queue for the log does not matter: until the log has it, backups that knew it when it
     went there must know it.
@@ -170,7 +171,7 @@ class WillsAreTold(Invariant):
         self._brokers = brokers
         self._once = once
         self._mortals = {each.name: each for each in mortals}
-        self._lost: dict[str, None] = {}  # of them, those whose wills nobody knows
+        self._lost: dict[tuple[str, int], None] = {}  # wills that nobody knows any more
         self._mourned: dict[str, None] = {}  # brokers that were taken for lost
         self._witnesses: dict[
             tuple[str, int], list[_Witness]
@@ -182,6 +183,13 @@ class WillsAreTold(Invariant):
         world.observers.on_entry(LOG.name, self._look)
         for words in (STANDS_IN, RESTARTED):
             world.observers.on_say(words, self._on_mourned)
+        world.observers.on_say("lives", self._on_lives)
+
+    def _on_lives(self, name: Address, say: Say) -> None:
+        """It may have come to another process within the same try."""
+        will = (name, self._mortals[name].lived)
+        if self._is_known(will):
+            self._lost.pop(will, None)
 
     def _on_mourned(self, broker: Address, say: Say) -> None:
         self._mourned[str(say.facts["broker"])] = None
@@ -207,25 +215,24 @@ class WillsAreTold(Invariant):
                 self._witnesses.setdefault(will, []).append(witness)
 
     def _on_end(self, dead: Running) -> None:
-        for name, mortal in self._mortals.items():
-            if mortal.lived and self._knows(dead, mortal) and not self._is_known(mortal):
-                self._lost[name] = None
+        for mortal in self._mortals.values():
+            will = (mortal.name, mortal.lived or mortal.tries)
+            if self._knows(dead, will) and not self._is_known(will):
+                self._lost[will] = None
 
-    def _is_known(self, mortal: Mortal) -> bool:
-        will = (mortal.name, mortal.lived)
+    def _is_known(self, will: tuple[str, int]) -> bool:
         running = self._brokers.running()
         return (
             will in self._once.told
-            or any(self._knows(each, mortal) for each in running)
+            or any(self._knows(each, will) for each in running)
             or any(each.broker in running and each.follows() for each in self._witnesses.get(will, ()))
         )
 
-    def _knows(self, broker: Running, mortal: Mortal) -> bool:
-        wills = broker.wills(mortal.name)
-        return any(key_of(each.publication.payload)[1] == mortal.lived for each in wills)
+    def _knows(self, broker: Running, will: tuple[str, int]) -> bool:
+        return any(key_of(each.publication.payload) == will for each in broker.wills(will[0]))
 
     def finish(self, world: World) -> None:
         for name, mortal in self._mortals.items():
-            told = (name, mortal.lived) in self._once.told
-            if mortal.died and not told and name not in self._lost:
+            will = (name, mortal.lived)
+            if mortal.died and will not in self._once.told and will not in self._lost:
                 self.broken(f"{name} has died, and its will was not published")

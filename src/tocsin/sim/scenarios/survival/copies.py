@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from tocsin.core.machine import Say
 from tocsin.core.replication.gamma import Copy
 from tocsin.core.replication.recipient import Recipient
 from tocsin.model.network import Address
 from tocsin.sim.invariants import Invariant
-from tocsin.sim.scenarios.survival.looking import Brokers, Running
+from tocsin.sim.scenarios.survival.bequests import WillsOnce
+from tocsin.sim.scenarios.survival.looking import LEFT_BEHIND, Brokers, Running
 from tocsin.sim.world import World
 from tocsin.wire.replication import Role, Stream
-
-BEHIND: Final = "a backup does not answer in time; the broker goes on without it"
 
 
 class _Backed(NamedTuple):
@@ -27,35 +26,40 @@ class _Backed(NamedTuple):
 
 class BackupsKnow(Invariant):
     """At SUBACK and UNSUBACK every backup has what they say, and the client's will: each that its broker had when the
-    client asked, has still, and that was not behind in between.
+    client asked, has still, and that was not behind since. One that has caught up while the answer is on its way to the
+    client has all but the next update, and nobody waited for it.
 
     Unless the backup's process has ended since: its copy is gone with it, and the broker will hear of that; or a later
     process has the broker's name too, or had, and wrote over the copy: the broker will hear of that when it says its
-    next word. A backup that knows that a will is settled keeps it no longer.
+    next word.
+
+    A will that the log has need not be known any more. A backup that took the broker for lost, and got no answer from
+    it, has published it though the client stayed connected: the broker and its backups hold it to be settled.
     """
 
     name = "what is acknowledged, every backup has that is not behind"
 
-    def __init__(self, brokers: Brokers) -> None:
+    def __init__(self, brokers: Brokers, wills: WillsOnce) -> None:
         self._brokers = brokers
+        self._wills = wills
         self._asked: dict[
             tuple[str, str], tuple[int, list[_Backed]]
         ] = {}  # client, filter → when, and the backups that were in step
-        self._behind_us: dict[
+        self._left_behind_us: dict[
             tuple[Address, str], int
-        ] = {}  # broker's node, backup → when it was behind last
+        ] = {}  # a broker's node, its backup → when it went on without it last
 
     def attach(self, world: World) -> None:
         self._world = world
         observers = world.observers
-        observers.on_say(BEHIND, self._on_behind)
+        observers.on_say(LEFT_BEHIND, self._on_left_behind)
         observers.on_say("subscribing", self._on_asked)
         observers.on_say("unsubscribing", self._on_asked)
         observers.on_say("subscribed", lambda client, say: self._on_answer(client, say, wanted=True))
         observers.on_say("unsubscribed", lambda client, say: self._on_answer(client, say, wanted=False))
 
-    def _on_behind(self, node: Address, say: Say) -> None:
-        self._behind_us[node, str(say.facts["backup"])] = self._world.now_us
+    def _on_left_behind(self, node: Address, say: Say) -> None:
+        self._left_behind_us[node, str(say.facts["backup"])] = self._world.now_us
 
     def _on_asked(self, client: Address, say: Say) -> None:
         in_step = [
@@ -70,8 +74,9 @@ class BackupsKnow(Invariant):
         name = str(say.facts["topic_filter"])
         asked_us, in_step = self._asked.pop((client, name))
         for backed in in_step:
-            behind_us = self._behind_us.get((backed.broker.node, backed.backup), -1)
-            if behind_us >= asked_us or not self._is_so(backed, client, name, wanted):
+            if self._left_behind_us.get((backed.broker.node, backed.backup), -1) >= asked_us:
+                continue
+            if not self._is_so(backed, client, name, wanted):
                 continue
             copies = self._copies(backed, asked_us)
             if copies is None:
@@ -83,9 +88,9 @@ class BackupsKnow(Invariant):
                     f"{backed.backup} does not know"
                 )
             life = backed.broker.life(client)
-            will_id = "" if life is None else life.will_id
-            void = any(each.is_void(will_id) for each in self._brokers.named(backed.backup))
-            if not void and will_id not in ("", *(_will_id(copy, client) for copy in copies)):
+            if life is None or life.will_id in self._wills.told:
+                continue
+            if life.will_id not in ("", *(_will_id(copy, client) for copy in copies)):
                 self.broken(
                     f"{client} was told of a subscription, and {backed.backup} does not have its will"
                 )

@@ -39,6 +39,7 @@ from tocsin.wire.replication import Bequest, Role
 STANDS_IN: Final = "stands in for a broker that is gone"
 PLACE_TAKEN: Final = "a standby takes the place of a broker that is gone"
 RESTARTED: Final = "a broker is back that forgot its clients"
+LEFT_BEHIND: Final = "a backup does not answer in time; the broker goes on without it"
 
 
 class Life(msgspec.Struct, frozen=True):

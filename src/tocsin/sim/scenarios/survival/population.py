@@ -201,7 +201,7 @@ def promises(
         OneStandsIn(brokers),
         BestStandby(brokers, COORDINATORS, setting.fit, until_us),
         LetsGo(brokers, until_us, setting.look_us, notice_us),
-        BackupsKnow(brokers),
+        BackupsKnow(brokers, once),
         StandbyRoutesWait(brokers, until_us, setting.look_us),
         once,
         NotOfTheLiving(brokers, residents),
