@@ -91,7 +91,7 @@ AWAY = Situation((cut(5, None, *ONE_LINE), cut(10, 18, ("north-1", HUB))), ALL) 
 BACK = Situation(  # the one that reaches it comes back when the hub is left out
     (cut(5, None, *ONE_LINE), cut(5, 30, ("north-1", HUB))),
     ALL,
-    (Crash(at_us=20 * SECOND, for_us=4 * SECOND, node="north-1"),),
+    (Crash(at_us=20 * SECOND, for_us=2 * SECOND, node="north-1"),),
 )
 UNWANTED = Situation((cut(5, None, *ONE_LINE),), {**ALL, HUB: (), "south-1": ()})
 

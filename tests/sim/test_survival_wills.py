@@ -151,13 +151,13 @@ def settles_too_early(patch: pytest.MonkeyPatch) -> None:
 
 # ── … with backups that are moved at the wrong time
 
-MOVED = [(0, "north-1"), (9 * SECOND + SECOND // 4, "north-2")]
+MOVED = [(0, "north-1"), (8_850_000, "north-2")]
 # A mortal's broker ends, its backup is moved before anybody misses it, and it is back; or it is not.
-RESTARTED_ELSEWHERE: list[Fault] = [Crash(at_us=9 * SECOND, for_us=9 * SECOND // 10, node="south-1")]
+RESTARTED_ELSEWHERE: list[Fault] = [Crash(at_us=8_600_000, for_us=9 * SECOND // 10, node="south-1")]
 # For longer than copies are kept, and without a standby.
 LOST_WITHOUT_COPY: list[Fault] = [
     Crash(at_us=SECOND, for_us=7 * MINUTE, node="north-spare"),
-    Crash(at_us=9 * SECOND, for_us=5 * MINUTE, node="south-1"),
+    Crash(at_us=8_600_000, for_us=5 * MINUTE, node="south-1"),
 ]
 
 
