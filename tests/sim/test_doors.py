@@ -18,6 +18,7 @@ HOME = "in the end everybody is at home, and nobody stands in for anybody"
 FOUND: dict[int, str] = {
     4: "a door moved a client for good whose home had not joined yet, and it never came back there",
     337: "the promise asked a backup that had been left behind, and caught up with the answer on its way",
+    340: "a broker that stopped redirected a client that the door had passed on, since it follows nobody",
     5043: "a connection from before a cut was stored after it, over what its client had unsubscribed from since",
 }
 

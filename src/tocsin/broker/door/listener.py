@@ -241,7 +241,8 @@ class Listener:
         server.close()
 
     async def close(self) -> None:
-        """Take no more connections, and tell those that are there that the broker stops, and clients where to go."""
+        """Take no more connections, and tell those that are there that the broker stops, and clients where to go: those
+        that a coordinator's door passed on come by it again, and would not follow."""
         self._is_closed = True
         for server in self._servers:
             server.close()
@@ -250,7 +251,7 @@ class Listener:
             task.cancel()
         cause = f"{self.own.id}:stop"
         for connection, origin in tuple(self._connections.items()):
-            reference = next(iter(self._destinations(origin.scheme)), None)
+            reference = None if origin.passed_on else next(iter(self._destinations(origin.scheme)), None)
             connection.post(ServerStopping(server_reference=reference, cause=cause))
         self._authenticator.close()
 

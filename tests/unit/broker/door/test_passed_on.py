@@ -6,12 +6,13 @@ import asyncio
 
 import msgspec
 import pytest
-from mqtt5 import ConnAckPacket, ConnectPacket, PublishPacket, TopicFilter
+from mqtt5 import ConnAckPacket, ConnectPacket, DisconnectPacket, PublishPacket, TopicFilter
 
 from tests.unit.broker.harness import Door, Peer, coordinator_tls, security_of
 from tocsin.broker.door.passed_on import PassedOnClient
 from tocsin.config import Limits
 from tocsin.core.access.admission import NOT_AUTHORIZED
+from tocsin.model.network import Scheme
 from tocsin.wire.connect import V5, V311, Version
 from tocsin.wire.proxy_header import PassedOn, write_header
 
@@ -38,6 +39,16 @@ async def test_passed_on_client_is_served_like_any_other(door: Door, version: Ve
     assert door.link_door.links == 0, "it is no link"
     (origin,) = [each for each in door.listener.register.origins.values() if each.passed_on]
     assert (origin.address, origin.scheme) == ("127.0.0.7", "mqtt")
+
+
+async def test_passed_on_client_of_a_stopping_broker_is_sent_nowhere(door: Door) -> None:
+    door.refuges = {Scheme.MQTT: "elsewhere:1883"}
+    follows, passed = await door.peer("follows"), await passed_on(door, PassedOn("127.0.0.7", 4_711))
+    await passed.receive(ConnAckPacket)
+    await door.listener.close()
+    assert (await follows.receive(DisconnectPacket)).server_reference == "elsewhere:1883"
+    goodbye = await passed.receive(DisconnectPacket)
+    assert (goodbye.server_reference, int(goodbye.reason_code)) == (None, 0x8B)
 
 
 async def test_address_of_the_client_counts_and_not_the_coordinators() -> None:
