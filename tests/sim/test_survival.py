@@ -270,7 +270,7 @@ def answers_before_it_stores(patch: pytest.MonkeyPatch) -> None:
         if update.number == 1:
             return on_update(self, update, now_us)
         waiting[update.primary] = update
-        return [self._answer(update.primary, Applied(self._broker, update.stream, update.number))]
+        return [self._answer(update.primary, Applied(self._broker, update.series, update.number))]
 
     patch.setattr(Backup, "_on_update", lazy)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tocsin.core.machine import CancelTimer, Effect, Event, SetTimer, Started, TimerFired
 from tocsin.model.network import Address
-from tocsin.sim.chance import Streams
+from tocsin.sim.chance import Chances
 from tocsin.sim.node import LocalClock, Node, Status, Timer
 from tocsin.sim.observation import Observers
 from tocsin.sim.schedule import Schedule
@@ -29,12 +29,12 @@ class Lives:
     deliver: Callable[[Node, Event], None]  # hand an event to a node that runs, and carry out what it says
 
     def __init__(self, seed: int, transcript: Transcript | None = None) -> None:
-        self.streams = Streams(seed)
+        self.chances = Chances(seed)
         self.schedule = Schedule()
         self.observers = Observers()
         self.transcript = transcript
         self._nodes: dict[Address, Node] = {}
-        self._incarnations = self.streams.stream("incarnations")
+        self._incarnations = self.chances.of("incarnations")
         self._timer_causes = 0  # how many timers without a cause were given one
         # Moments by their names → the waiters for them, and what they do when one is reached.
         self._moments: dict[str, dict[object, Callable[[Address], None]]] = {}

@@ -77,7 +77,7 @@ class StoreServer:
         self.leaderless = 0  # how many faults keep it without a leader
         self.tails = Tails(world, self)
         self._world = world
-        self._chance = world.streams.stream("store")
+        self._chance = world.chances.of("store")
         self._term = 0  # grows with every leader that is lost: its answers under way are lost too
         self._published: dict[
             str, int

@@ -66,7 +66,7 @@ class Tails:
     def __init__(self, world: World, store: StoreServer) -> None:
         self._world = world
         self._store = store
-        self._chance = world.streams.stream("tails")
+        self._chance = world.chances.of("tails")
         self._tails: dict[str, Tail] = {}
         # By log and subject, each in the order of coming: where many follow one log, each has a subject of its own.
         self._follows: dict[tuple[str, str], list[Follow]] = {}

@@ -56,13 +56,13 @@ class World(Lives):
 
     def __init__(self, seed: int, transcript: Transcript | None = None) -> None:
         super().__init__(seed, transcript)
-        self.network = Network(self.streams.stream("network"))
+        self.network = Network(self.chances.of("network"))
         self.store = StoreServer(self)
         self.invariants: list[Invariant] = []
         self.plan: list[Fault] = []  # what the nemesis will do, in the order drawn
         self.healed = False  # from here on no fault begins
         self._groups: dict[Address, tuple[Address, ...]] = {}
-        self._network_bits = self.streams.stream("network").bits
+        self._network_bits = self.chances.of("network").bits
         self._carry: dict[type[Effect], Callable[[Node, Any], None]] = {
             Send: self._send,
             kernel.Listen: self._listen,
@@ -313,7 +313,7 @@ class World(Lives):
     def fingerprint(self) -> str:
         """One line that differs if anything went differently. For the end of a run: it draws from every stream."""
         statistics = self.network.statistics
-        return f"{self.schedule.fingerprint()} {statistics} {self.streams.fingerprint()}"
+        return f"{self.schedule.fingerprint()} {statistics} {self.chances.fingerprint()}"
 
 
 def _call(act: Callable[[], None], _: None) -> None:

@@ -166,12 +166,12 @@ WITHOUT_JSON: Final = {
     "runtime/logs.py": "log lines, for people",
     "runtime/network/child_output.py": "log lines, for people",
     "runtime/process.py": "sealed by a format beside it",
-    "store/feed.py": "NATS",
+    "store/follower.py": "NATS",
     "store/jetstream.py": "NATS",
     "store/nats_protocol.py": "NATS",
     "store/server.py": "the configuration of a NATS server",
     "store/snapshots.py": "NATS",
-    "store/stream.py": "NATS",
+    "store/jetstream_stream.py": "NATS",
     "store/verdict.py": "NATS",
 }
 PRINTED: Final = ("cli/", "lab/", "sim/")  # output for people, or files of experiments

@@ -28,7 +28,7 @@ class NeverCrashes(Invariant):
             self.broken(f"{address} crashed")
 
     def finish(self, world: World) -> None:
-        if world.streams.seed == 13:
+        if world.chances.seed == 13:
             self.broken("thirteen")
 
 

@@ -171,7 +171,7 @@ class Planner:
         self.plans = 0
         self.processor_s = 0.0
         self._world = world
-        self._chance = world.streams.stream("asking")
+        self._chance = world.chances.of("asking")
         self._known = {
             broker: (dict(held), Summary(1, 1, {}, resources=1.0)) for broker, held in holdings.items()
         }
@@ -246,13 +246,13 @@ class Network:
         self.coordinator = Metered(Coordinator("coordinator-1", PLACES, options(settings)))
         world.add(LEADER, lambda _disk: self.coordinator)
         world.group(COORDINATOR, (LEADER,))
-        self.planner = Planner(world, holdings_of(brokers, world.streams.stream("holdings")))
+        self.planner = Planner(world, holdings_of(brokers, world.chances.of("holdings")))
         for kind in (RoutesChanged, DestinationsChanged, PlacesChanged, Orphaned, Adopted):
             world.own(kind, lambda address, effect: None)
         world.own(BackupsKnown, self._tell)
         world.own(StandIn, self._tell)
         world.own(StandDown, self._tell)
-        chance = world.streams.stream("start")
+        chance = world.chances.of("start")
         for each in brokers:
             make, start_us = partial(self._make, each), chance.below(SPREAD_US)
             world.group(broker_address(each.id), (each.id,))

@@ -79,7 +79,7 @@ class BackendSubscriptions:
         self.machine = ChannelHoldings(broker)
         if borrowed:
             self.machine.borrow()
-        self.generation = 0  # grows whenever a channel is defined, or is no more
+        self.definition_changes = 0  # grows whenever a channel is defined, or is no more
         self._saw = saw
         self._altered = altered
         self._catalogue = catalogue
@@ -164,13 +164,13 @@ class BackendSubscriptions:
         if isinstance(channel, Channel) and (known is None or known.version <= channel.version):
             self._defined.add(key)
             self._post(Defined(channel=channel, cause=f"{self._broker}:{key}"))
-            self.generation += 1
+            self.definition_changes += 1
             self._altered(channel.name.lower())
 
     def _undefine(self, key: str) -> None:
         self._defined.discard(key)
         self._post(Undefined(name=key.removeprefix(PREFIX), cause=f"{self._broker}:{key}"))
-        self.generation += 1
+        self.definition_changes += 1
 
     # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────
 

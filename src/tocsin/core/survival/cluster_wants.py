@@ -1,11 +1,11 @@
 """The filters of clients, as brokers of a cluster tell each other without a coordinator.
 
-A broker keeps the **feed** of its own wants: each filter with the version at which it last came or went, oldest first.
+A broker keeps a **log** of its own wants: each filter with the version at which it last came or went, oldest first.
 A peer that knows the log up to a version gets the later changes, a slice at a time; so lost messages are repeated, and
 a filter that came and went in between is told once. The other side is a **copy**, which takes a slice only if nothing
 before it is missing.
 
-Invariants: a copy at the feed's version has the feed's filters; a copy's version never says more than it has.
+Invariants: a copy at the version of the log has its filters; a copy's version never says more than it has.
 """
 
 from __future__ import annotations

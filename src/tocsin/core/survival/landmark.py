@@ -118,7 +118,7 @@ class Landmark(TableMachine):
         self.roster: dict[str, BrokerInfo] = {}  # without this broker
         self._backs: tuple[str, ...] = ()
         self._peers: dict[str, _Peer] = {}
-        self._feed = WantsLog(run)
+        self._wants = WantsLog(run)
         self._detector: Detector | None = None  # while severed
         self._since_us = 0  # when it was severed last …
         self._ended_us: int | None = None  # … and when a leader was heard again
@@ -184,7 +184,7 @@ class Landmark(TableMachine):
     def _on_wants(self, event: WantsChanged, now_us: int) -> list[Effect]:
         if not self._spoken_to(now_us):
             return []
-        self._feed.change(event.added, event.removed)
+        self._wants.change(event.added, event.removed)
         return [self._speak(peer) for peer in self._listeners(now_us)]
 
     # ── alone, and back ─────────────────────────────────────────────────────────────────────────────────────
@@ -196,7 +196,7 @@ class Landmark(TableMachine):
             Tuning(phi=6.0, least_us=2 * self._word_us, most_us=MOST_US, heartbeat_us=self._word_us), now_us
         )
         if not self._spoken_to(now_us, besides=True):
-            self._feed.begin(self._feed.run + 1, self._interests())
+            self._wants.begin(self._wants.run + 1, self._interests())
         return [
             *self._link(now_us),
             *self._look(now_us),
@@ -231,7 +231,7 @@ class Landmark(TableMachine):
             idle = [peer for peer in self._peers if not self._active(peer, now_us)]
             removed = [route for peer in idle for route in self._drop(peer)]
         if not self._spoken_to(now_us):
-            self._feed.end()
+            self._wants.end()
         later = self._forget_later() if self._peers or self._lingers(now_us) else []
         return [*_routes((), removed), *self._link(now_us), *later]
 
@@ -277,10 +277,10 @@ class Landmark(TableMachine):
     def _speak(self, peer: str) -> Effect:
         known = self._peers.setdefault(peer, _Peer())
         known.number += 1
-        base, wants = self._feed.since(known.word.known if known.word is not None else (0, 0))
+        base, wants = self._wants.since(known.word.known if known.word is not None else (0, 0))
         word = Word(
             sender=self._own,
-            run=self._feed.run,
+            run=self._wants.run,
             number=known.number,
             severed=self.severed,
             hears=self.hears() if self.severed else (),
@@ -288,7 +288,7 @@ class Landmark(TableMachine):
             gone=tuple(sorted(self.gone.items())) if self.landmark == self._own else (),
             known=(known.copy.run, known.copy.version),
             base=base,
-            version=self._feed.version,
+            version=self._wants.version,
             wants=wants,
         )
         return Send(to=broker_address(peer), message=word)
@@ -302,7 +302,7 @@ class Landmark(TableMachine):
         known.word, known.at_us = word, now_us
         if not began and self._spoken_to(now_us):
             # A process of this name whose clock was ahead may have told it of runs.
-            self._feed.begin(max(self._feed.run, word.known[0]) + 1, self._interests())
+            self._wants.begin(max(self._wants.run, word.known[0]) + 1, self._interests())
         if self._detector is not None:
             self._detector.beat(word.sender, word.run, word.number, self._word_us, now_us)
         added, removed = known.copy.take(word.run, word.base, word.wants)
@@ -320,7 +320,7 @@ class Landmark(TableMachine):
             effects += self._forget_later()
             return [*effects, self._speak(word.sender)] if word.severed else effects
         behind = bool(word.wants) and known.copy.version < word.version
-        lacking = word.known[0] == self._feed.run and word.known[1] < self._feed.version
+        lacking = word.known[0] == self._wants.run and word.known[1] < self._wants.version
         if (behind or lacking) and word.sender in self._listeners(now_us):
             effects.append(self._speak(word.sender))
         return effects

@@ -55,7 +55,7 @@ class Clients:
         self._world = world
         self._shells = shells
         self._brokers = tuple(shells.infos)
-        self._chance = world.streams.stream("clients")
+        self._chance = world.chances.of("clients")
         acts: tuple[tuple[Callable[[], None], int], ...] = (
             (self._subscribe, 2),
             (self._ask, 3),

@@ -72,7 +72,7 @@ class Shells:
         self.on_settled: list[Callable[[Address, Shell, int], None]] = []
         self.on_turn: list[Callable[[Address, str, str, str], None]] = []
         self._world = world
-        self._chance = world.streams.stream("data")
+        self._chance = world.chances.of("data")
         world.observers.on_life(self._life)
         world.own(RoutesChanged, self._change_routes)
         world.own(QuerySetKnown, self._know)

@@ -53,7 +53,7 @@ class Standings(Invariant):
         self._world = world
         self._history = history
         self._addresses = {broker_address(info.id): info.id for info in brokers}
-        self._chance = world.streams.stream("plans")
+        self._chance = world.chances.of("plans")
         self._known: dict[Address, BackupsKnown] = {}
         self._stands_in: dict[Address, dict[str, int]] = {}  # broker → whom it stands in for, and the epoch
         self._holders: dict[tuple[str, int], Address] = {}  # place and epoch → who held it

@@ -32,7 +32,7 @@ class PlayedLinks:
         self._world = world
         self._brokers = tuple(brokers)
         self._names = {broker_address(each): each for each in self._brokers}
-        self._chance = world.streams.stream("links")
+        self._chance = world.chances.of("links")
         self._until_us = until_us
         self._sessionless_us: dict[str, int] = {}  # brokers that the bus does not find → until when
         world.observers.on_life(self._life)

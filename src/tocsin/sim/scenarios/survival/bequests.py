@@ -148,12 +148,12 @@ class _Witness(NamedTuple):
 
     broker: Running
     primary: str
-    process: int  # of the primary, by the stream
+    process: int  # of the primary, by the series
 
     def follows(self) -> bool:
         """Whether it has the copy of that process still, and so must know the will."""
         copy = self.broker.copies.get(self.primary)
-        return copy is not None and copy.stream[1] == self.process
+        return copy is not None and copy.series[1] == self.process
 
 
 class WillsAreTold(Invariant):
@@ -211,7 +211,7 @@ class WillsAreTold(Invariant):
         for each in self._brokers.running():
             copy = each.copies.get(broker.name)
             if copy is not None and will_id in each.will_ids(publication.client):
-                witness = _Witness(each, broker.name, copy.stream[1])
+                witness = _Witness(each, broker.name, copy.series[1])
                 self._witnesses.setdefault(will, []).append(witness)
 
     def _on_end(self, dead: Running) -> None:

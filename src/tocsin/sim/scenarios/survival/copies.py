@@ -12,7 +12,7 @@ from tocsin.sim.invariants import Invariant
 from tocsin.sim.scenarios.survival.bequests import WillsOnce
 from tocsin.sim.scenarios.survival.looking import LEFT_BEHIND, Brokers, Running
 from tocsin.sim.world import World
-from tocsin.wire.replication import Role, Stream
+from tocsin.wire.replication import Role, Series
 
 
 class _Backed(NamedTuple):
@@ -21,7 +21,7 @@ class _Backed(NamedTuple):
     broker: Running
     role: Role
     backup: str
-    stream: Stream
+    series: Series
 
 
 class BackupsKnow(Invariant):
@@ -63,7 +63,7 @@ class BackupsKnow(Invariant):
 
     def _on_asked(self, client: Address, say: Say) -> None:
         in_step = [
-            _Backed(broker, role, each.backup, each.stream)
+            _Backed(broker, role, each.backup, each.series)
             for broker in self._brokers.running()
             for role, each in broker.recipients.items()
             if _in_step(each)
@@ -103,7 +103,7 @@ class BackupsKnow(Invariant):
         if not self._brokers.is_awake(broker):
             return False  # another broker answered: a process that stands still has old news of the client
         recipient = broker.recipients.get(backed.role)
-        if recipient is None or recipient.stream != backed.stream or recipient.degraded:
+        if recipient is None or recipient.series != backed.series or recipient.degraded:
             return False
         return (name in broker.clientele.get(client, {})) == wanted
 
@@ -113,7 +113,7 @@ class BackupsKnow(Invariant):
             return None
         processes = [each for each in self._brokers.named(backed.backup) if each.began_us <= asked_us]
         copies = [copy for each in processes if (copy := each.copies.get(backed.broker.name)) is not None]
-        overwritten = any(each.stream > backed.stream for each in copies)
+        overwritten = any(each.series > backed.series for each in copies)
         return None if overwritten or not processes else copies
 
 

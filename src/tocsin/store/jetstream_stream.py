@@ -140,7 +140,7 @@ async def persist(
         pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
 
-class Stream:
+class JetStream:
     """A stream by its name."""
 
     def __init__(
@@ -476,7 +476,7 @@ class Stream:
 class _Mark:
     """The mark of one read."""
 
-    def __init__(self, stream: Stream, operation: str, subject: str) -> None:
+    def __init__(self, stream: JetStream, operation: str, subject: str) -> None:
         self._stream, self._operation, self._subject = stream, operation, subject
         self._position, self._written_s = 0, 0.0
 

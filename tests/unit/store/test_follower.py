@@ -1,4 +1,4 @@
-"""A feed against a server that the test plays: whatever goes wrong, the next consumer begins at the right place."""
+"""A follower against a server that the test plays: whatever goes wrong, the next consumer begins at the right place."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import structlog
 from structlog.testing import capture_logs
 
 from tocsin.errors import StoreUnavailable, Trimmed
-from tocsin.store import feed as feed_module
+from tocsin.store import follower as follower_module
 from tocsin.store.connection import NotSent
-from tocsin.store.feed import LOOK_EVERY, WINDOW, Begun, Feed, Idle, meaning
+from tocsin.store.follower import LOOK_EVERY, WINDOW, Begun, Follower, Idle, meaning
+from tocsin.store.jetstream_stream import Bounds, JetStream, Stored
 from tocsin.store.nats_protocol import Incoming
-from tocsin.store.stream import Bounds, Stored, Stream
 
 
 class FakeListener:
@@ -27,7 +27,7 @@ class FakeListener:
 
 
 class FakeServer:
-    """The connection and the stream of a feed; notes what is asked and says what the test wants said."""
+    """The connection and the stream of a follower; notes what is asked and says what the test wants said."""
 
     def __init__(self) -> None:
         self.lost: set[Callable[[], None]] = set()
@@ -38,7 +38,7 @@ class FakeServer:
         self.pending = 0
         self.replicas = 1
         self.alone = False
-        self.next: int | None = None  # the position of what the leader has for the feed
+        self.next: int | None = None  # the position of what the leader has for the follower
         self.looks: list[int] = []  # positions from which the leader was asked for it
         self.closed = False
         self.created: list[dict[str, Any]] = []  # configurations of the consumers, in order
@@ -101,11 +101,11 @@ def server() -> FakeServer:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed_module, "PAUSE_S", 0.0)
+    monkeypatch.setattr(follower_module, "PAUSE_S", 0.0)
 
 
-def open_feed(server: FakeServer, start: int = 0, **options: Any) -> Feed:
-    return Feed(cast("Stream", server), "follow", "s.>", start, **options)
+def open_follower(server: FakeServer, start: int = 0, **options: Any) -> Follower:
+    return Follower(cast("JetStream", server), "follow", "s.>", start, **options)
 
 
 async def take(messages: AsyncIterator[Stored | Begun | Idle], count: int) -> list[int | str]:
@@ -143,7 +143,7 @@ async def begun(
 async def test_trouble_makes_a_new_consumer_behind_the_last_message(
     server: FakeServer, trouble: Callable[[FakeServer], object]
 ) -> None:
-    async with aclosing(open_feed(server, 4).messages()) as messages:
+    async with aclosing(open_follower(server, 4).messages()) as messages:
         waiting = await begun(server, messages)
         server.deliver(1, 6)
         assert await waiting == [6]
@@ -158,8 +158,8 @@ async def test_trouble_makes_a_new_consumer_behind_the_last_message(
 async def test_a_silent_server_makes_a_new_consumer(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed_module, "SILENCE_S", 0.01)
-    async with aclosing(open_feed(server, 4).messages()) as messages:
+    monkeypatch.setattr(follower_module, "SILENCE_S", 0.01)
+    async with aclosing(open_follower(server, 4).messages()) as messages:
         assert await take(messages, 3) == ["Begun", "Begun", "Begun"]
     assert server.starts == [4, 4, 4]
 
@@ -167,10 +167,10 @@ async def test_a_silent_server_makes_a_new_consumer(
 async def test_a_feed_of_a_lone_server_rests_without_heartbeats(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed_module, "SILENCE_S", 0.01)
-    monkeypatch.setattr(feed_module, "HEARTBEAT_S", 0.0)
+    monkeypatch.setattr(follower_module, "SILENCE_S", 0.01)
+    monkeypatch.setattr(follower_module, "HEARTBEAT_S", 0.0)
     server.alone = True
-    async with aclosing(open_feed(server, 4).messages()) as messages:
+    async with aclosing(open_follower(server, 4).messages()) as messages:
         waiting = await begun(server, messages)
         await asyncio.sleep(0.05)  # longer than a silence that counts elsewhere
         server.deliver(1, 6)
@@ -181,7 +181,7 @@ async def test_a_feed_of_a_lone_server_rests_without_heartbeats(
 
 async def test_a_feed_that_expects_more_does_not_rest(server: FakeServer) -> None:
     server.alone, server.pending = True, 5
-    async with aclosing(open_feed(server, 4).messages()) as messages:
+    async with aclosing(open_follower(server, 4).messages()) as messages:
         waiting = await begun(server, messages)
         server.deliver(1, 6)
         assert await waiting == [6]
@@ -189,7 +189,7 @@ async def test_a_feed_that_expects_more_does_not_rest(server: FakeServer) -> Non
 
 
 async def test_a_feed_of_a_cluster_does_not_rest(server: FakeServer) -> None:
-    async with aclosing(open_feed(server, 4).messages()) as messages:
+    async with aclosing(open_follower(server, 4).messages()) as messages:
         waiting = await begun(server, messages)
         server.deliver(1, 6)
         assert await waiting == [6]
@@ -199,11 +199,11 @@ async def test_a_feed_of_a_cluster_does_not_rest(server: FakeServer) -> None:
 async def test_a_resting_feed_gives_a_silent_consumer_up(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed_module, "SILENCE_S", 0.01)
-    monkeypatch.setattr(feed_module, "HEARTBEAT_S", 0.0)
-    monkeypatch.setattr(feed_module, "REST_S", 0.05)
+    monkeypatch.setattr(follower_module, "SILENCE_S", 0.01)
+    monkeypatch.setattr(follower_module, "HEARTBEAT_S", 0.0)
+    monkeypatch.setattr(follower_module, "REST_S", 0.05)
     server.alone = True
-    async with aclosing(open_feed(server, 4).messages()) as messages:
+    async with aclosing(open_follower(server, 4).messages()) as messages:
         waiting = await begun(server, messages)
         assert await waiting == ["Begun"]
     assert ["idle_heartbeat" in each for each in server.pulls] == [False, True]
@@ -222,7 +222,7 @@ async def test_a_consumer_whose_replica_lags_its_leader_is_given_up(
     server: FakeServer,
 ) -> None:
     server.replicas = 3
-    async with aclosing(open_feed(server, 4).messages()) as messages:
+    async with aclosing(open_follower(server, 4).messages()) as messages:
         waiting = await begun(server, messages)
         server.deliver(1, 6)
         assert await waiting == [6]
@@ -254,7 +254,7 @@ async def test_a_consumer_that_has_what_there_is_stays(
             raise StoreUnavailable("look", "no leader")
 
         monkeypatch.setattr(server, "next_for", silent)
-    async with aclosing(open_feed(server, 4).messages()) as messages:
+    async with aclosing(open_follower(server, 4).messages()) as messages:
         waiting = await begun(server, messages)
         await idle(server, LOOK_EVERY)
         if answer == "another":
@@ -267,7 +267,7 @@ async def test_a_consumer_that_has_what_there_is_stays(
 
 async def test_a_slow_reader_takes_what_is_there_before_it_doubts(server: FakeServer) -> None:
     server.replicas, server.next = 3, 5
-    async with aclosing(open_feed(server, 4).messages()) as messages:
+    async with aclosing(open_follower(server, 4).messages()) as messages:
         waiting = await begun(server, messages)
         for _ in range(2 * LOOK_EVERY):
             server.status("100", "Idle Heartbeat")
@@ -278,7 +278,7 @@ async def test_a_slow_reader_takes_what_is_there_before_it_doubts(server: FakeSe
 
 async def test_one_server_is_believed(server: FakeServer) -> None:
     server.next = 9
-    async with aclosing(open_feed(server, 4).messages()) as messages:
+    async with aclosing(open_follower(server, 4).messages()) as messages:
         waiting = await begun(server, messages)
         await idle(server, 3 * LOOK_EVERY)
         assert not waiting.done() and not server.looks
@@ -287,7 +287,7 @@ async def test_one_server_is_believed(server: FakeServer) -> None:
 
 
 async def test_a_rewound_feed_begins_at_the_beginning(server: FakeServer) -> None:
-    async with aclosing(open_feed(server, 0, rewind=True).messages()) as messages:
+    async with aclosing(open_follower(server, 0, rewind=True).messages()) as messages:
         waiting = await begun(server, messages)
         server.deliver(1, 6)
         assert await waiting == [6]
@@ -297,7 +297,7 @@ async def test_a_rewound_feed_begins_at_the_beginning(server: FakeServer) -> Non
 
 
 async def test_more_is_asked_for_when_half_is_used(server: FakeServer) -> None:
-    async with aclosing(open_feed(server).messages()) as messages:
+    async with aclosing(open_follower(server).messages()) as messages:
         waiting = await begun(server, messages)
         for number in range(1, WINDOW + 1):
             server.deliver(number, number)
@@ -307,7 +307,7 @@ async def test_more_is_asked_for_when_half_is_used(server: FakeServer) -> None:
 
 
 async def test_a_request_that_ran_out_is_made_again(server: FakeServer) -> None:
-    async with aclosing(open_feed(server).messages()) as messages:
+    async with aclosing(open_follower(server).messages()) as messages:
         waiting = await begun(server, messages)
         server.requested.clear()
         server.status("408", "Request Timeout", Nats_Pending_Messages=str(WINDOW))
@@ -329,7 +329,7 @@ async def test_a_request_that_ran_out_is_made_again(server: FakeServer) -> None:
     ],
 )
 async def test_the_end_of_a_pull_is_no_loss(server: FakeServer, code: str, words: str) -> None:
-    async with aclosing(open_feed(server, rewind=True).messages()) as messages:
+    async with aclosing(open_follower(server, rewind=True).messages()) as messages:
         waiting = await begun(server, messages)
         server.deliver(1, 5, pending=3)
         assert await waiting == [5]
@@ -365,7 +365,7 @@ def test_what_is_no_end_of_a_pull_is_a_loss(code: str, words: str) -> None:
 
 
 async def test_a_message_larger_than_every_pull_is_fetched_alone(server: FakeServer) -> None:
-    async with aclosing(open_feed(server).messages()) as messages:
+    async with aclosing(open_follower(server).messages()) as messages:
         waiting = await begun(server, messages)
         for _ in range(2):
             server.requested.clear()
@@ -381,10 +381,10 @@ async def test_a_pull_that_ends_without_a_word_is_made_again(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the server does when its bytes are used up to the last one."""
-    monkeypatch.setattr(feed_module, "SILENCE_S", 0.01)
-    async with aclosing(open_feed(server, rewind=True).messages()) as messages:
+    monkeypatch.setattr(follower_module, "SILENCE_S", 0.01)
+    async with aclosing(open_follower(server, rewind=True).messages()) as messages:
         waiting = await begun(server, messages)
-        monkeypatch.setattr(feed_module, "SILENCE_S", 10.0)
+        monkeypatch.setattr(follower_module, "SILENCE_S", 10.0)
         while len(server.asked) < 2:
             await asyncio.sleep(0)
         server.deliver(1, 5)
@@ -405,11 +405,11 @@ async def test_a_feed_that_rewinds_again_and_again_pauses_longer_and_says_so(
         await real_sleep(0)
 
     structlog.reset_defaults()  # another test may have had warnings left out
-    monkeypatch.setattr(feed_module, "PAUSE_S", 0.5)
+    monkeypatch.setattr(follower_module, "PAUSE_S", 0.5)
     monkeypatch.setattr(asyncio, "sleep", sleep)
     server.pending = 9
     with capture_logs() as logs:
-        async with aclosing(open_feed(server, rewind=True).messages()) as messages:
+        async with aclosing(open_follower(server, rewind=True).messages()) as messages:
             for _ in range(8):
                 waiting = await begun(server, messages)
                 server.deliver(1, 5, pending=8)
@@ -427,7 +427,7 @@ async def test_a_feed_that_rewinds_again_and_again_pauses_longer_and_says_so(
 
 
 async def test_a_consumer_that_is_not_known_everywhere_yet_is_asked_again(server: FakeServer) -> None:
-    async with aclosing(open_feed(server).messages()) as messages:
+    async with aclosing(open_follower(server).messages()) as messages:
         waiting = await begun(server, messages)
         server.requested.clear()
         server.status("503")
@@ -439,7 +439,7 @@ async def test_a_consumer_that_is_not_known_everywhere_yet_is_asked_again(server
 
 async def test_a_heartbeat_tells_that_what_was_expected_will_not_come(server: FakeServer) -> None:
     server.pending = 3
-    async with aclosing(open_feed(server).messages()) as messages:
+    async with aclosing(open_follower(server).messages()) as messages:
         waiting = await begun(server, messages)
         server.deliver(1, 5, pending=2)
         assert await waiting == [5]
@@ -455,7 +455,7 @@ async def test_a_feed_that_fell_behind_what_is_kept_says_so(server: FakeServer) 
         if start < oldest:
             raise Trimmed("s", start, oldest)
 
-    async with aclosing(open_feed(server, 1, check=check).messages()) as messages:
+    async with aclosing(open_follower(server, 1, check=check).messages()) as messages:
         waiting = await begun(server, messages)
         server.deliver(1, 1)
         assert await waiting == [1]
@@ -466,7 +466,7 @@ async def test_a_feed_that_fell_behind_what_is_kept_says_so(server: FakeServer) 
 
 
 async def test_a_closed_store_ends_a_feed(server: FakeServer) -> None:
-    async with aclosing(open_feed(server).messages()) as messages:
+    async with aclosing(open_follower(server).messages()) as messages:
         waiting = await begun(server, messages)
         server.closed = True
         for lose in tuple(server.lost):

@@ -1,26 +1,26 @@
 """A stream's messages as they come, from a position on: without gaps, without repeats, across every loss of connection.
 
-A feed holds an ephemeral pull consumer on the server. The consumer numbers what it delivers; a number that is not
+A follower holds an ephemeral pull consumer on the server. The consumer numbers what it delivers; a number that is not
 the next one, a heartbeat that does not come, a lost connection or a consumer that is gone all end in the same way:
 a new consumer from the position after the last message that was handed on. So nothing has to be acknowledged or
 kept by the server.
 
 In a cluster a consumer is on one server, and gets what that server's replica has. A replica that cannot write any more
-(its disk failed) goes on with heartbeats, as if there were nothing new. So a feed that hears only heartbeats asks the
-leader now and then for what comes next; if the same message is still not there at the next heartbeat, the consumer
+(its disk failed) goes on with heartbeats, as if there were nothing new. So a follower that hears only heartbeats asks
+the leader now and then for what comes next; if the same message is still not there at the next heartbeat, the consumer
 is given up as well, and the next one is, sooner or later, on another server.
 
-The feed asks for a window of messages and for more when half of it is used, so what waits in memory is bounded
-however slow the reader is, and a slow reader costs nobody else anything. Each such request is a *pull*. The server
-ends a pull when its messages, its bytes or its time are used up, and the feed asks again: the end of a pull is no loss.
+The follower asks for a window of messages and for more when half of it is used, so what waits in memory is bounded
+however slow the reader is, and a slow reader costs nobody else anything. Each such request is a *pull*. The server ends
+a pull when its messages, its bytes or its time are used up, and the follower asks again: the end of a pull is no loss.
 ``_MEANING`` says which words of the server end a pull, and which end the consumer.
 
 In a cluster the consumer's server may be lost while ours is well, so that heartbeats come for as long as a pull lasts.
-A server that is alone is lost with its connection, and says why it ends a consumer. A feed that has everything then
+A server that is alone is lost with its connection, and says why it ends a consumer. A follower that has everything then
 asks for a pull without heartbeats (*at rest*), which lasts REST_S: its end is the only sign of life.
 
-A feed that rewinds tells its reader everything again after a loss. If it is lost again before it was through, it pauses
-twice as long each time, up to ``REWIND_PAUSE_MAX_S``, and says so in the log.
+A follower that rewinds tells its reader everything again after a loss. If it is lost again before it was through, it
+pauses twice as long each time, up to ``REWIND_PAUSE_MAX_S``, and says so in the log.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ import structlog
 
 from tocsin.errors import StoreUnavailable, TocsinError
 from tocsin.store.connection import Listener, NotSent, Unanswered
+from tocsin.store.jetstream_stream import PAUSE_MAX_S, PAUSE_S, JetStream, Stored
 from tocsin.store.nats_protocol import Incoming, frame
-from tocsin.store.stream import PAUSE_MAX_S, PAUSE_S, Stored, Stream
 from tocsin.store.verdict import judge, read_answer
 
 WINDOW: Final = 512  # messages asked for ahead of the reader
@@ -57,7 +57,9 @@ LOOK_S: Final = (
 UNHEARD_MAX: Final = 20  # with a pause each, one second: then the consumer is given up
 INACTIVE_S: Final = 60.0  # the server removes a consumer that nobody asks for this long
 CREATE_S: Final = 5.0  # for the server's answer that the consumer is there
-REWIND_PAUSE_MAX_S: Final = 30.0  # between attempts of a feed that rewinds and is lost on its way, each time
+REWIND_PAUSE_MAX_S: Final = (
+    30.0  # between attempts of a follower that rewinds and is lost on its way, each time
+)
 LOST_SAID: Final = 2  # losses in a row, without progress between them, before the log says so
 
 _log = structlog.get_logger("tocsin.store")
@@ -86,7 +88,7 @@ _MEANING: Final[tuple[tuple[str, str, Meaning], ...]] = (
 
 
 def meaning(status: str, words: str) -> Meaning:
-    """The meaning of a server's status for the feed."""
+    """The meaning of a server's status for the follower."""
     low = words.lower()
     for code, beginning, found in _MEANING:
         if status == code and low.startswith(beginning):
@@ -108,12 +110,12 @@ class _Lost(Exception):
     """The consumer cannot be gone on with; make another."""
 
 
-class Feed:
+class Follower:
     """Messages of one pattern. ``check`` is called with (next position, oldest kept) and may refuse to go on."""
 
     def __init__(
         self,
-        stream: Stream,
+        stream: JetStream,
         operation: str,
         pattern: str,
         start: int,
@@ -184,7 +186,7 @@ class Feed:
 
     def _say_lost(self, error: Exception, losses: int, reached: int, pause_s: float) -> None:
         _log.warning(
-            "a feed of the store is lost again and again",
+            "a follower of the store is lost again and again",
             operation=self._operation,
             problem=str(error),
             losses=losses,
