@@ -1,12 +1,12 @@
 """The HTTP door of feeds: ``POST /feeds/NAME`` with records, answered with 202 once the log of feeds has them.
 
 **Identity.** A client certificate's name, or the user of ``Authorization: Basic`` whose password the users' file has;
-an anonymous client is admitted from where ``access.anonymous`` allows it. Where there are rules, the sender needs to
-be allowed to publish to the topic ``$feeds/NAME``. Requests of web pages (with an ``Origin``) are refused: a page that
-is open in somebody's browser must not write into the datasets of the machine that it is on.
+an anonymous client is admitted from where ``access.anonymous`` allows it. Where there are rules, the sender needs to be
+allowed to publish to the topic ``$feeds/NAME``. Requests of web pages (with an ``Origin``) are refused: a page
+that is open in somebody's browser must not write into the datasets of the machine that it is on.
 
 **Repeats.** With a header ``Idempotency-Key`` the same request again is not taken twice, whatever was killed in between
-(``feeds.requests``). All records of a request are one append: all of them are taken, or none.
+(``feeds.idempotency``). All records of a request are one append: all of them are taken, or none.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from tocsin.core.access.rights import Who
 from tocsin.errors import OperatorError, StoreFull, TocsinError
 from tocsin.feeds.agent import Work
 from tocsin.feeds.http import RETRY_AFTER_S, Answer, Asked, Bounds, HttpServer, busy
+from tocsin.feeds.idempotency import IdempotentAppends
 from tocsin.feeds.intake import KEY_MAX_BYTES, BodyInvalid, packed, read_records, request_id, sender_id
-from tocsin.feeds.requests import Requests
 from tocsin.model.catalogue import HttpSource
 from tocsin.model.channel_places import ChannelNames
 from tocsin.model.feeding import RECORDS
@@ -73,7 +73,7 @@ class Door:
             ),
             self._name_of,
         )
-        self._requests = Requests(log, cells)
+        self._requests = IdempotentAppends(log, cells)
         self.addresses: list[str] = []  # where it listens
 
     def _name_of(self, tls: Any) -> str | None:

@@ -305,9 +305,9 @@ def brokers_of(settings: Settings) -> tuple[Server, ...]:
 
 def _way_in(broker: BrokerAddress) -> Server | None:
     """In plain if that is possible, else over TLS; None while the port is still to be chosen."""
-    ways = {scheme: way for scheme, way in broker.ways().items() if way[1] > 0}
-    scheme = next((each for each in ("mqtt", "ws", "mqtts", "wss") if each in ways), None)
-    return None if scheme is None else Server(*ways[scheme], scheme)
+    entrances = {scheme: entrance for scheme, entrance in broker.entrances().items() if entrance[1] > 0}
+    scheme = next((each for each in ("mqtt", "ws", "mqtts", "wss") if each in entrances), None)
+    return None if scheme is None else Server(*entrances[scheme], scheme)
 
 
 async def serve(process: Process) -> None:

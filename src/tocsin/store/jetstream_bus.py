@@ -56,7 +56,7 @@ class JetStreamBus:
 
         def take(message: Incoming) -> None:
             if (
-                not subscription.offer(BusMessage(message.subject, message.payload))
+                not subscription.put(BusMessage(message.subject, message.payload))
                 and subscription.dropped == 1
             ):
                 _log.warning("a slow subscription loses messages", subject=subject)

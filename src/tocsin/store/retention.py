@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from tocsin.core.channels.request import ChannelFilter
+from tocsin.core.channels.channel_filter import ChannelFilter
 from tocsin.core.delivery.stored_session import StoredSession, decode_session
 from tocsin.core.shared.stored_group import GROUP_KEYS, decode_group
 from tocsin.errors import FormatNewer, Malformed

@@ -14,8 +14,8 @@ from typing import Final, Literal
 
 import structlog
 
+from tocsin.core.channels.channel_filter import ChannelFilter, read_channel_filter
 from tocsin.core.channels.machine import ChannelHoldings
-from tocsin.core.channels.request import ChannelFilter, read_request
 from tocsin.core.channels.signals import (
     CellFound,
     Counted,
@@ -125,7 +125,7 @@ class BackendSubscriptions:
     async def refresh(self, name: str) -> None:
         """Look for the channel of a subscription: it may be so new that the watch did not report it yet."""
         try:
-            await self._read(f"{PREFIX}{read_request(name).channel.lower()}")
+            await self._read(f"{PREFIX}{read_channel_filter(name).channel.lower()}")
         except TocsinError as error:
             self._log.info("a channel could not be looked for", subscription=name, problem=str(error))
 

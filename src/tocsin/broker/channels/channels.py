@@ -131,7 +131,7 @@ class Channels:
                 for taker, subscription in takers.items():
                     if place > subscription.since and self.may_receive(taker, name):
                         granted = grant_of_results(subscription)
-                        taker.delivery.offer_result(place, critical, granted, frames)
+                        taker.delivery.hand_in_result(place, critical, granted, frames)
 
     def publication(self, name: str, place: int, notice: Notice, result: Result) -> Publication:
         """A result as it is sent to those who subscribed under a name."""

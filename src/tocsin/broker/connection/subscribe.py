@@ -34,7 +34,7 @@ from tocsin.broker.delivery.durable import Durable
 from tocsin.broker.forwarding.exchange import Exchange
 from tocsin.broker.shared.group import NoMember
 from tocsin.core.budgets.budget import Kind, Refusal
-from tocsin.core.channels.request import ChannelFilter
+from tocsin.core.channels.channel_filter import ChannelFilter
 from tocsin.core.delivery.grant import Grant
 from tocsin.core.delivery.stored_session import StoredSession
 from tocsin.core.filters import (

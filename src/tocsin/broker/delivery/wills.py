@@ -109,7 +109,7 @@ class Wills:
 
     def give_out(self, client: str, will: Bequest, publish: Publish | None = None) -> None:
         """Publish a will now; ``publish``: in another way than the others."""
-        self._post(WillDue(client=client, will=will, way=publish, cause=client))
+        self._post(WillDue(client=client, will=will, publish=publish, cause=client))
 
     def came(self, client: str, owner: str = "", *, back: bool) -> None:
         """A client of this user has come, here or elsewhere; ``back``: for its session. A will that another user's
@@ -133,8 +133,8 @@ class Wills:
                 self._inquire(
                     client, will, lambda settled: self._post(WillInquired(number=number, settled=settled))
                 )
-            case PublishWill(number=number, will=will, aloud=aloud, way=way):
-                publish = self._aloud if aloud else way or self._publish
+            case PublishWill(number=number, will=will, aloud=aloud, publish=own):
+                publish = self._aloud if aloud else own or self._publish
                 publish(will, lambda: self._post(WillPublished(number=number)))
             case WillsSettled(client=client):
                 self._settled(client)

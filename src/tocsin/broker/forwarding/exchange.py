@@ -27,7 +27,7 @@ from tocsin.broker.shared.qos0 import Shares
 from tocsin.broker.streams.queries import Queries, QueriesChanged
 from tocsin.broker.streams.registry import StreamRegistry
 from tocsin.core.budgets.budget import Budget
-from tocsin.core.channels.request import ChannelFilter
+from tocsin.core.channels.channel_filter import ChannelFilter
 from tocsin.core.coordination.participant.signals import (
     ClearTo,
     DetoursChanged,
@@ -216,7 +216,7 @@ class Exchange:
             if granted is None:
                 continue
             if granted.qos:
-                target.delivery.offer(entry, critical, granted, frames)
+                target.delivery.hand_in(entry, critical, granted, frames)
             else:
                 self._add_each((target.outlet,), frames.of(target.version, granted), None)
 

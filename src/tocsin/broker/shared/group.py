@@ -14,7 +14,7 @@ from tocsin.broker.client import Client
 from tocsin.broker.links.link import NO_MAXIMUM
 from tocsin.broker.shared.sources import Source
 from tocsin.core.budgets.budget import Budget
-from tocsin.core.channels.request import Bound
+from tocsin.core.channels.channel_filter import Bound
 from tocsin.core.delivery.grant import Frames, Grant
 from tocsin.core.delivery.window import WAIT, DeliveryWindow
 from tocsin.core.forwarding.table import Subscription

@@ -21,7 +21,7 @@ from tocsin.broker.delivery.message_log import MessageLog
 from tocsin.broker.shared.group import LocalGroup, NoMember
 from tocsin.broker.shared.sources import LogEntries, ResultEntries
 from tocsin.core.budgets.budget import Budget, Kind
-from tocsin.core.channels.request import Bound
+from tocsin.core.channels.channel_filter import Bound
 from tocsin.core.delivery.stored_session import StoredSession
 from tocsin.core.filters import SharedFilter, interest_of
 from tocsin.core.forwarding.table import ForwardingTable, Subscription

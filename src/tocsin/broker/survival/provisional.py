@@ -126,10 +126,10 @@ class ProvisionalDelivery(DurableDelivery):
     def release(self, packet_id: int, act: Act) -> None:
         """Never: the client says it again, when its session is taken."""
 
-    def offer(self, entry: Entry, critical: bool, granted: Grant, frames: Frames) -> None:
+    def hand_in(self, entry: Entry, critical: bool, granted: Grant, frames: Frames) -> None:
         """Not now: its session's position brings it."""
 
-    def offer_result(self, place: int, critical: bool, granted: Grant, frames: Frames) -> None:
+    def hand_in_result(self, place: int, critical: bool, granted: Grant, frames: Frames) -> None:
         """The same."""
 
     def replay(self, name: str, pages: Pages, copy: Copy) -> None:

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from tocsin.core.channels.request import ChannelFilter
+from tocsin.core.channels.channel_filter import ChannelFilter
 from tocsin.core.filters import QueryFilter, filter_type
 from tocsin.core.forwarding.table import Subscription
 from tocsin.wire.replication import Bequest, Delta, Head, Option, Positions, Role, Series

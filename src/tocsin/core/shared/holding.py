@@ -23,7 +23,7 @@ other ``Hold``.
 
 from __future__ import annotations
 
-from tocsin.core.channels.request import Bound
+from tocsin.core.channels.channel_filter import Bound
 from tocsin.core.machine import Effect
 from tocsin.core.shared.signals import Held, Hold, LetGo, LookAgain
 from tocsin.core.shared.stored_group import ResultsSource, StoredGroup, broker_of

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from tocsin.core.channels.request import Bound
+from tocsin.core.channels.channel_filter import Bound
 from tocsin.core.machine import Effect, Event, Stored, StoreFailed, TimerFired, Watched
 from tocsin.core.shared.stored_group import Claim, ResultsSource
 from tocsin.errors import TocsinError

@@ -34,7 +34,7 @@ from typing import Final
 
 import msgspec
 
-from tocsin.core.channels.request import Bound
+from tocsin.core.channels.channel_filter import Bound
 from tocsin.core.delivery.stored_session import SERVED_S
 from tocsin.errors import FormatNewer
 from tocsin.model.results import Value

@@ -18,8 +18,8 @@ sent if it goes into no log: if this broker ends before that, they publish it.
 
 **Room.** A will outlives its connection. It counts against the budgets of its user and its broker until it is settled
 (``ReserveRoom``). A will that finds no room to wait is published at once: early is better than lost. A will that is due
-goes on its way, with or without room. A will from a copy always waits: its own broker had room for it, the copy holds
-it already, and its client is most likely alive.
+goes on its way, with or without room. A will from a copy always waits: its own broker had room for it, the copy
+holds it already, and its client is most likely alive.
 
 The steps of one will::
 
@@ -81,11 +81,11 @@ class WillLeft(Event, frozen=True, kw_only=True):
 
 
 class WillDue(Event, frozen=True, kw_only=True):
-    """A client left a will that is due now. ``way``: how the shell is to publish it, in another way than the others."""
+    """A client left a will that is due now. ``publish``: how the shell is to do it, if not as with the others."""
 
     client: str
     will: Bequest
-    way: Any = None
+    publish: Any = None
 
 
 class ClientLives(Event, frozen=True, kw_only=True):
@@ -162,7 +162,7 @@ class PublishWill(Effect, frozen=True, kw_only=True):
     number: int
     will: Bequest
     aloud: bool
-    way: Any
+    publish: Any
 
 
 class WillsSettled(Effect, frozen=True, kw_only=True):
@@ -200,7 +200,7 @@ class _Will(msgspec.Struct):
     moving: bool = False
     of: str = ""
     aloud: bool = False
-    way: Any = None
+    publish: Any = None
     step: WillStep = WillStep.WAITING
     asks: int = 0  # that were answered with "nobody knows yet"
 
@@ -267,7 +267,7 @@ class WaitingWills(TableMachine):
         return [*effects, due, self._reserve(new)]
 
     def _on_due(self, event: WillDue, now_us: int) -> list[Effect]:
-        new = self._add(_Will(0, event.client, event.will, way=event.way))
+        new = self._add(_Will(0, event.client, event.will, publish=event.publish))
         return [self._reserve(new), *self._send(new)]
 
     def _add(self, will: _Will) -> _Will:
@@ -345,7 +345,10 @@ class WaitingWills(TableMachine):
         effects = self._stop_waiting(will) if self._waiting.get(will.client) is will else []
         will.step = WillStep.UNDER_WAY
         self._under_way.setdefault(will.client, []).append(will)
-        return [*effects, PublishWill(number=will.number, will=will.will, aloud=will.aloud, way=will.way)]
+        return [
+            *effects,
+            PublishWill(number=will.number, will=will.will, aloud=will.aloud, publish=will.publish),
+        ]
 
     def _on_published(self, event: WillPublished, now_us: int) -> list[Effect]:
         will = self._wills.pop(event.number)

@@ -32,7 +32,7 @@ _PATTERNS: Final = {
     "INT": r"^\s*-?[0-9]{1,18}\s*$",
     "DOUBLE": r"^\s*-?[0-9]{1,300}(\.[0-9]{1,300})?([eE][+-]?[0-9]{1,2})?\s*$",
 }  # what Arrow reads as we do; anything else is looked at by itself
-_OFFERED: Final = frozenset(("id", "geometry", *(name for names in POINTS for name in names)))
+_PLACE_COLUMNS: Final = frozenset(("id", "geometry", *(name for names in POINTS for name in names)))
 
 
 class Chunk(msgspec.Struct, frozen=True):
@@ -67,9 +67,9 @@ def chunks_of(path: Path, fitter: Fitter) -> Iterator[Chunk]:
         ) from error
 
 
-def offered_by(path: Path) -> frozenset[str]:
+def place_columns_of(path: Path) -> frozenset[str]:
     """Optional columns: a dataset may lack them."""
-    return _OFFERED if path.name.lower().endswith(".geojson") else frozenset()
+    return _PLACE_COLUMNS if path.name.lower().endswith(".geojson") else frozenset()
 
 
 # ── records ──────────────────────────────────────────────────────────────────────────────────────────────────

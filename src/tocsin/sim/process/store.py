@@ -246,7 +246,7 @@ class SimulatedBus:
                 each for pattern, each in self._subscriptions if rules.matches(pattern, event.subject)
             )
         for subscription in hearing:
-            subscription.offer(message)
+            subscription.put(message)
 
 
 class SimulatedStore:

@@ -61,7 +61,7 @@ class _End:
 class _Connection:
     def __init__(self, name: str, caller: Node, listener: Node) -> None:
         self.name = name
-        self.way = (caller.address, listener.address)  # dialling node and dialled node
+        self.direction = (caller.address, listener.address)  # dialling node and dialled node
         self.caller, self.listener = _End(caller), _End(listener)
         self.ends = {caller.address: self.caller, listener.address: self.listener}
         self.open = True
@@ -324,9 +324,9 @@ class Wires:
 
     def _tell(self, sender: Address, receiver: Address, event: Event, *, life: int | None = None) -> None:
         network, node = self._world.network, self._world.node(receiver)
-        way = (sender, receiver)
+        pair = (sender, receiver)
         delay_us = network.delay_us(sender, STORE) + network.delay_us(STORE, receiver)
-        at_us = self._last_us[way] = max(self._world.now_us + delay_us, self._last_us.get(way, 0))
+        at_us = self._last_us[pair] = max(self._world.now_us + delay_us, self._last_us.get(pair, 0))
         self._world.schedule.at(at_us, self._hand_over, node, (node.life if life is None else life, event))
 
     def _hand_over(self, node: Node, life_and_event: tuple[int, Event]) -> None:
@@ -337,7 +337,7 @@ class Wires:
 
     def _stuck(self, connection: _Connection, sender: Address, receiver: Address) -> bool:
         """Whether nothing passes over a connection this way."""
-        return connection.stranded or connection.way in self._barred or self._cut(sender, receiver)
+        return connection.stranded or connection.direction in self._barred or self._cut(sender, receiver)
 
     def _cut(self, sender: Address, receiver: Address) -> bool:
         network = self._world.network

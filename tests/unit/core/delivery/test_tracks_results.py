@@ -17,9 +17,9 @@ from tocsin.core.delivery.signals import (
     DeliverResult,
     DeliveryTimer,
     Ended,
+    MatchedResult,
     ReadBatch,
     ReadResults,
-    ResultOffered,
     ResultsFailed,
     ResultsRead,
     Subscribed,
@@ -50,12 +50,12 @@ def subscribe(attended: Attended, name: str = NAME, since: int = TAIL, qos: int 
     return attended.tell(Subscribed(topic_filter=name, subscription=Subscription(qos=qos, since=since)))
 
 
-def offer(attended: Attended, where: int, critical: bool = False) -> int:
-    return attended.machine.results.offer(where, critical, attended.machine.congested)[0]
+def hand_in(attended: Attended, where: int, critical: bool = False) -> int:
+    return attended.machine.results.hand_in(where, critical, attended.machine.congested)[0]
 
 
 def read(*places: int, to: int, tail: int, critical: bool = False) -> ResultsRead:
-    entries = [ResultOffered(each, NAME, each) for each in places]
+    entries = [MatchedResult(each, NAME, each) for each in places]
     return ResultsRead(entries=entries, next=to, tail=tail, critical=critical)
 
 
@@ -86,14 +86,14 @@ def test_the_results_of_neighbouring_notices_do_not_wait_for_each_others_ids(ids
 def test_a_subscription_begins_where_the_results_are() -> None:
     attended = Attended()
     subscribe(attended)
-    assert offer(attended, FIRST) == RESULTS.of(FIRST)
-    assert offer(attended, FIRST) == 0, "it was offered before"
+    assert hand_in(attended, FIRST) == RESULTS.of(FIRST)
+    assert hand_in(attended, FIRST) == 0, "it was handed in before"
 
 
 def test_at_qos_0_there_is_no_track() -> None:
     attended = Attended()
     subscribe(attended, qos=0)
-    assert offer(attended, FIRST) == 0
+    assert hand_in(attended, FIRST) == 0
     assert attended.machine.results.others is attended.machine.results.critical is None
 
 
@@ -106,10 +106,10 @@ def test_both_tracks_share_one_window_whichever_was_first(lasting: bool) -> None
                 subscribe(attended)
             else:
                 attended.subscribe("a")
-        assert offer(attended, FIRST)
-        assert attended.machine.offer(1, 1)[0] == MESSAGES.of(1)
-        assert not offer(attended, FIRST + 1), "the window is full"
-        assert attended.machine.offer(2, 1) == (0, False)
+        assert hand_in(attended, FIRST)
+        assert attended.machine.hand_in(1, 1)[0] == MESSAGES.of(1)
+        assert not hand_in(attended, FIRST + 1), "the window is full"
+        assert attended.machine.hand_in(2, 1) == (0, False)
         asked = attended.answer(PubAckPacket(MESSAGES.of(1)))
         assert len(of(asked, ReadBatch)) == len(of(asked, ReadResults)) == 1
 
@@ -117,9 +117,9 @@ def test_both_tracks_share_one_window_whichever_was_first(lasting: bool) -> None
 def test_an_answer_tells_by_its_id_which_track_is_meant() -> None:
     attended = Attended(receive_max=1)
     subscribe(attended)
-    identifier = offer(attended, FIRST)
+    identifier = hand_in(attended, FIRST)
     attended.answer(PubAckPacket(MESSAGES.of(FIRST)))
-    assert not offer(attended, FIRST + 1)
+    assert not hand_in(attended, FIRST + 1)
     attended.answer(PubAckPacket(identifier))
     assert sent(attended.tell(read(FIRST + 1, to=place(4, 0), tail=place(4, 0) - 1))) == [FIRST + 1]
 
@@ -127,15 +127,15 @@ def test_an_answer_tells_by_its_id_which_track_is_meant() -> None:
 def test_a_client_that_answers_a_result_with_pubrec_breaks_the_protocol() -> None:
     attended = Attended()
     subscribe(attended)
-    violated = one(attended.answer(PubRecPacket(offer(attended, FIRST))), Violated)
+    violated = one(attended.answer(PubRecPacket(hand_in(attended, FIRST))), Violated)
     assert violated.error.reason_code == 0x82
 
 
 def test_a_client_that_is_behind_reads_from_its_position_until_caught_up() -> None:
     attended = Attended(receive_max=2)
     subscribe(attended)
-    first, second = offer(attended, FIRST), offer(attended, FIRST + 1)
-    assert not offer(attended, FIRST + 2)
+    first, second = hand_in(attended, FIRST), hand_in(attended, FIRST + 1)
+    assert not hand_in(attended, FIRST + 2)
     asked = one(attended.answer(PubAckPacket(first)), ReadResults)
     assert (asked.names, asked.start) == ((NAME,), FIRST + 2)
     assert sent(attended.tell(read(FIRST + 2, FIRST + 3, to=place(4, 0), tail=TAIL + ORDINALS))) == [
@@ -145,25 +145,25 @@ def test_a_client_that_is_behind_reads_from_its_position_until_caught_up() -> No
     assert again.start == FIRST + 3
     attended.tell(read(FIRST + 3, to=place(4, 0), tail=place(4, 0) - 1))
     attended.answer(PubAckPacket(RESULTS.of(FIRST + 2)))
-    assert offer(attended, place(4, 0)), "it is live again"
+    assert hand_in(attended, place(4, 0)), "it is live again"
 
 
 def test_what_is_slow_to_read_holds_up_no_messages() -> None:
     attended = Attended(receive_max=1)
     attended.subscribe("a")
     subscribe(attended)
-    identifier = offer(attended, FIRST)
-    offer(attended, FIRST + 1)
+    identifier = hand_in(attended, FIRST)
+    hand_in(attended, FIRST + 1)
     asked = attended.answer(PubAckPacket(identifier))
     assert of(asked, ReadResults) and not of(asked, ReadBatch)
-    assert attended.machine.offer(1, 1)[0]
+    assert attended.machine.hand_in(1, 1)[0]
 
 
 def test_a_subscription_that_is_made_during_a_read_loses_nothing() -> None:
     attended = Attended(receive_max=1)
     subscribe(attended)
-    identifier = offer(attended, FIRST)
-    offer(attended, FIRST + 1)
+    identifier = hand_in(attended, FIRST)
+    hand_in(attended, FIRST + 1)
     assert of(attended.answer(PubAckPacket(identifier)), ReadResults)
     subscribe(attended, "$channel/Near/bob", since=place(5, 0) - 1)
     effects = attended.tell(read(FIRST + 1, to=place(9, 0), tail=place(9, 0) - 1))
@@ -175,7 +175,7 @@ def test_a_subscription_that_is_made_during_a_read_loses_nothing() -> None:
 def test_progress_is_stored_and_what_was_not_acknowledged_is_sent_again() -> None:
     attended = Attended()
     subscribe(attended)
-    first, _ = offer(attended, FIRST), offer(attended, FIRST + 1)
+    first, _ = hand_in(attended, FIRST), hand_in(attended, FIRST + 1)
     attended.answer(PubAckPacket(first))
     attended.machine.results.passed(place(4, 0) - 1)
     stored = session_of(attended.tell(Ended(expiry_s=60)))
@@ -209,8 +209,8 @@ def test_the_position_of_a_quiet_client_is_stored_now_and_then() -> None:
 def test_a_failed_read_is_retried_and_trimmed_results_are_reported_lost() -> None:
     attended = Attended(receive_max=1)
     subscribe(attended)
-    identifier = offer(attended, FIRST)
-    offer(attended, FIRST + 1)
+    identifier = hand_in(attended, FIRST)
+    hand_in(attended, FIRST + 1)
     attended.answer(PubAckPacket(identifier))
     failed = attended.tell(ResultsFailed(error=StoreUnavailable("read", "x")))
     assert [each.name for each in of(failed, SetTimer)] == [DeliveryTimer.READ_AGAIN]
@@ -226,8 +226,8 @@ def test_a_failed_read_is_retried_and_trimmed_results_are_reported_lost() -> Non
 def test_a_critical_result_overtakes_what_waits() -> None:
     attended = Attended(receive_max=2)
     subscribe(attended)
-    first, _ = offer(attended, FIRST), offer(attended, FIRST + 1)
-    assert not offer(attended, FIRST + 2) and not offer(attended, FIRST + 3, critical=True)
+    first, _ = hand_in(attended, FIRST), hand_in(attended, FIRST + 1)
+    assert not hand_in(attended, FIRST + 2) and not hand_in(attended, FIRST + 3, critical=True)
     asked = one(attended.answer(PubAckPacket(first)), ReadResults)
     assert (asked.critical, asked.start) == (True, FIRST + 3), "others wait until the client has it"
     effects = attended.tell(read(FIRST + 3, to=place(4, 0), tail=place(4, 0) - 1, critical=True))
@@ -255,12 +255,12 @@ def test_a_part_of_the_window_is_spared_for_critical_results() -> None:
     attended = Attended(receive_max=8)
     subscribe(attended)
     attended.subscribe("a")
-    assert [bool(offer(attended, FIRST + number)) for number in range(4)] == [True] * 4
-    taken = [attended.machine.offer(position, 1)[0] for position in range(1, 6)]
+    assert [bool(hand_in(attended, FIRST + number)) for number in range(4)] == [True] * 4
+    taken = [attended.machine.hand_in(position, 1)[0] for position in range(1, 6)]
     assert list(map(bool, taken)) == [True, True, False, False, False], "two of eight are not for messages"
-    assert offer(attended, FIRST + 6, critical=True) == CRITICAL.of(FIRST + 6)
-    assert offer(attended, FIRST + 7, critical=True)
-    assert not offer(attended, FIRST + 8, critical=True), "the window is full"
+    assert hand_in(attended, FIRST + 6, critical=True) == CRITICAL.of(FIRST + 6)
+    assert hand_in(attended, FIRST + 7, critical=True)
+    assert not hand_in(attended, FIRST + 8, critical=True), "the window is full"
 
 
 def test_a_session_that_was_stored_without_critical_results_loses_none() -> None:
@@ -341,14 +341,14 @@ class All:
         match what:
             case "message":
                 self.messages += 1
-                packet_id, _ = machine.offer(self.messages, 1)
+                packet_id, _ = machine.hand_in(self.messages, 1)
                 if packet_id:
                     self.receive(packet_id, "message", self.messages)
             case "result" | "critical":
                 self.results += 1
                 if what == "critical":
                     self.critical.add(self.results)
-                packet_id, _ = machine.results.offer(self.results, what == "critical", machine.congested)
+                packet_id, _ = machine.results.hand_in(self.results, what == "critical", machine.congested)
                 if packet_id:
                     self.receive(packet_id, what, self.results)
             case "acknowledge" if self.unanswered:

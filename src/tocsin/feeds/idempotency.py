@@ -26,7 +26,7 @@ PAGES_PREFIX: Final = "requests."
 _RECORD: Final = re.compile(r"([a-z][a-z0-9_]*\.[0-9]+\.http\.[0-9a-f]+)\.[0-9]+", re.ASCII)
 
 
-class Requests:
+class IdempotentAppends:
     """The requests of all feeds from HTTP. ``open`` it first, and ``keep`` it."""
 
     def __init__(self, log: Log, table: Table, clock: Callable[[], int] = wall_us) -> None:

@@ -1,6 +1,6 @@
 """Subscriptions to channels: ``$channel/Name/value/value`` and ``$channel/Name?parameter=value&parameter=value``.
 
-    request = read_request("$channel/EmergenciesNearMe/alice")       raises FilterInvalid
+    request = read_channel_filter("$channel/EmergenciesNearMe/alice")       raises FilterInvalid
     bound = bind(request, channel)                                   same; names the channel's signature
     bound.values, bound.topic
 
@@ -56,10 +56,10 @@ class Bound(msgspec.Struct, frozen=True):
     @property
     def topic(self) -> str:
         """Its canonical topic."""
-        return write_request(self.channel, tuple(map(written, self.values)))
+        return write_channel_filter(self.channel, tuple(map(written, self.values)))
 
 
-def read_request(topic: str) -> ChannelFilter:
+def read_channel_filter(topic: str) -> ChannelFilter:
     """The request that the name of a subscription states. Raises ``FilterInvalid``."""
     rest = topic.removeprefix(CHANNEL_PREFIX)
     for wildcard, escape in (("+", "%2B"), ("#", "%23")):
@@ -105,8 +105,10 @@ def _decoded(text: str) -> str:
     return _ESCAPE.sub(lambda escape: _MEANT[escape[0].upper()], text)
 
 
-def write_request(channel: str, values: tuple[str, ...] = (), named: Mapping[str, str] | None = None) -> str:
-    """The name of a subscription that ``read_request`` understands so."""
+def write_channel_filter(
+    channel: str, values: tuple[str, ...] = (), named: Mapping[str, str] | None = None
+) -> str:
+    """The name of a subscription that ``read_channel_filter`` understands so."""
     if named is not None:
         pairs = (f"{name}={value.translate(_WRITTEN)}" for name, value in named.items())
         return f"{CHANNEL_PREFIX}{channel}?{'&'.join(pairs)}"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.core.channels.request import Bound, bind, read_request, write_request
+from tocsin.core.channels.channel_filter import Bound, bind, read_channel_filter, write_channel_filter
 from tocsin.model.catalogue import PARAMETERS_MAX, Channel, Parameter
 from tocsin.wire.topics import FilterInvalid, check_filter
 
@@ -19,7 +19,7 @@ SPECIAL = st.text("%/+#&=?25BFbfä", max_size=12)
 
 
 def bound(topic: str, channel: Channel = NEAR) -> Bound:
-    return bind(read_request(topic), channel)
+    return bind(read_channel_filter(topic), channel)
 
 
 @pytest.mark.parametrize(
@@ -52,13 +52,13 @@ def test_an_empty_level_is_an_empty_value() -> None:
 
 @given(st.lists(TEXT | SPECIAL, max_size=PARAMETERS_MAX))
 def test_a_written_request_is_read_back_and_has_no_wildcards(values: list[str]) -> None:
-    topic = write_request("Name", tuple(values))
+    topic = write_channel_filter("Name", tuple(values))
     check_filter(topic)
     assert "+" not in topic and "#" not in topic
-    assert read_request(topic).values == tuple(values)
+    assert read_channel_filter(topic).values == tuple(values)
     names = {f"p{number}": value for number, value in enumerate(values)}
-    named = write_request("Name", named=names)
-    assert read_request(named).named == tuple(names.items())
+    named = write_channel_filter("Name", named=names)
+    assert read_channel_filter(named).named == tuple(names.items())
 
 
 @given(TEXT | SPECIAL)
@@ -69,13 +69,16 @@ def test_escapes_mean_what_a_slow_reading_says(text: str) -> None:
     while rest:
         meant = {"%2F": "/", "%2B": "+", "%23": "#", "%25": "%", "%26": "&"}.get(rest[:3].upper())
         expected, rest = (expected + meant, rest[3:]) if meant else (expected + rest[0], rest[1:])
-    assert read_request(f"$channel/N/{text}").values == (expected,)
+    assert read_channel_filter(f"$channel/N/{text}").values == (expected,)
 
 
 @given(TEXT, st.floats(allow_nan=False, allow_infinity=False))
 def test_every_subscription_has_one_topic(user: str, radius: float) -> None:
     asked = bind(
-        read_request(write_request("emergenciesnearme", named={"radius": repr(radius), "user": user})), NEAR
+        read_channel_filter(
+            write_channel_filter("emergenciesnearme", named={"radius": repr(radius), "user": user})
+        ),
+        NEAR,
     )
     again = bound(asked.topic)
     assert (again.topic, again.values, again.k) == (asked.topic, asked.values, asked.k)
@@ -96,7 +99,7 @@ def test_every_subscription_has_one_topic(user: str, radius: float) -> None:
 )
 def test_what_cannot_be_read_is_refused_in_words(topic: str, words: str) -> None:
     with pytest.raises(FilterInvalid, match=words) as refused:
-        read_request(topic)
+        read_channel_filter(topic)
     assert not refused.value.problem.startswith("filter"), "who asked knows it, and reasons are cut short"
 
 

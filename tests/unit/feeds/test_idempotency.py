@@ -1,4 +1,5 @@
-"""Requests with an ``Idempotency-Key`` are in the log once, whatever is killed, forgotten and trimmed in between."""
+"""Requests with an ``Idempotency-Key`` are in the log once, whatever is killed, forgotten and trimmed in
+between."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.unit.feeds.desk import PLACES, Desk, HandClock
 from tocsin.errors import FormatNewer, OutcomeUnknown, StoreFull
+from tocsin.feeds.idempotency import DOUBT_US, PAGES_PREFIX, IdempotentAppends
 from tocsin.feeds.keys import PAGE
-from tocsin.feeds.requests import DOUBT_US, PAGES_PREFIX, Requests
 from tocsin.model.feeding import REQUESTS_CELL, decode_cell
 from tocsin.ports import Log, Record
 from tocsin.store.retention import feeds_floor
@@ -36,7 +37,7 @@ class House:
 
     def __init__(self, desk: Desk, clock: HandClock) -> None:
         self.desk, self.clock = desk, clock
-        self.requests = Requests(desk.feeds, desk.cells, clock.now_us)
+        self.requests = IdempotentAppends(desk.feeds, desk.cells, clock.now_us)
         self.seen: dict[int, str] = {}  # every record that the log ever had
 
     @classmethod
@@ -50,7 +51,7 @@ class House:
         await self.requests.append_once(*request(number))
 
     async def restart(self) -> None:
-        self.requests = Requests(self.desk.feeds, self.desk.cells, self.clock.now_us)
+        self.requests = IdempotentAppends(self.desk.feeds, self.desk.cells, self.clock.now_us)
         await self.requests.open()
 
     async def look(self) -> None:
