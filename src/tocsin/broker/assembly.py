@@ -211,7 +211,7 @@ class Broker:
         settings = self._host.settings
         return Ports(
             own=self._own,
-            life=token_hex(6),
+            incarnation=token_hex(6),
             settings=settings,
             guard=Guard(settings),
             policy=policy_of(settings.replication),

@@ -138,7 +138,7 @@ class Ports:
     """The inputs from which a broker is made."""
 
     own: BrokerInfo
-    life: str  # differs at every start of the broker
+    incarnation: str  # differs at every start of the broker
     settings: Settings
     guard: Guard  # users, rules, certificates
     policy: Policy  # of replication
@@ -166,7 +166,7 @@ class Parts:
         self.counts = Counts()
         self._ending = Ending()
         self.tasks = Tasks("the broker", self._ending.fail)  # finished before the broker ends
-        self.prefixes = RecordPrefixes(self._broker, ports.life)
+        self.prefixes = RecordPrefixes(self._broker, ports.incarnation)
         self.endings = Endings()
         self._clock = ArrivalClock()
         self._make_what_is_stored()
@@ -233,7 +233,7 @@ class Parts:
             self._stored.groups,
             self.message_log,
             self.channels,
-            life=f"{self._broker}.{ports.life}",
+            incarnation=f"{self._broker}.{ports.incarnation}",
             groups_max=limits.groups_max,
             members_max=limits.group_members_max,
             unwanted=self.counts.drop,
@@ -353,7 +353,7 @@ class Parts:
             self.will_publisher.publish,
             failed=self._ending.fail,
             aloud=self.will_publisher.say_aloud,
-            lives=takeover.lives,
+            alive=takeover.is_alive,
             inquire=self.will_inquiries.ask,
             settled=self.replication.will_settled,
             budget=ports.budget,

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 DEADLINE_US = 5 * MILLION  # how long an asker waits for an answer
 EXPIRY_RETRY_US = MILLION // 10  # how soon a server without a leader looks again
 
-_Asked = tuple[int, Any, int]  # the asker's life, the effect, when it was asked
+_Asked = tuple[int, Any, int]  # the asker's start, the effect, when it was asked
 Kept = tuple[dict[str, LogState], dict[str, TableState]]
 
 
@@ -132,7 +132,7 @@ class StoreServer:
         self._check_name(node, effect)
         world = self._world
         now_us = world.schedule.now_us
-        request = (node.life, effect, now_us)
+        request = (node.starts, effect, now_us)
         if not world.network.calm and world.network.blocked(node.address, STORE):
             self._leave_unknown(node, request, "does not get")
             return
@@ -229,12 +229,12 @@ class StoreServer:
 
     def _leave_unknown(self, node: Node, request: _Asked, what: str) -> None:
         """The asker hears nothing, and gives up at its deadline."""
-        life, effect, asked_us = request
+        starts, effect, asked_us = request
         if self._world.transcript is not None:
             self._world.tell("store", f"{what} {effect.request} of {node.address}", effect.cause)
         error = OutcomeUnknown(_operation(effect), self.deadline_us / MILLION)
         event = StoreFailed(request=effect.request, error=error, cause=effect.cause)
-        self._world.schedule.at(asked_us + self.deadline_us, self._world.answer, node, (life, event))
+        self._world.schedule.at(asked_us + self.deadline_us, self._world.answer, node, (starts, event))
 
     def _recall(self, effect: GetKey | ReadLog | Look, known: Kept) -> object:
         """Answer a plain read with old news."""

@@ -29,7 +29,7 @@ class Word(Message, frozen=True, array_like=True, tag="W"):
     """Broker → broker of the same cluster."""
 
     sender: Name
-    run: Number
+    series: Number
     number: Number  # counts the words of a run to one broker
     severed: bool  # it hears no leader
     hears: Names = ()  # the brokers of the cluster whose words it hears

@@ -253,7 +253,7 @@ class Door:
         budget = self._budget or Budget(bounds_of(self.settings.budgets))
         return Ports(
             own=self._info,
-            life="1",
+            incarnation="1",
             settings=self.settings,
             guard=self.guard,
             policy=self._policy or Policy(),

@@ -37,7 +37,7 @@ class Node:
     def __init__(self, broker: str, now_us: int = 0) -> None:
         self.broker = broker
         self.wanted: set[str] = set()
-        self.machine = Landmark(broker, lambda: sorted(self.wanted), run=now_us)
+        self.machine = Landmark(broker, lambda: sorted(self.wanted), series=now_us)
         self.timers: dict[str, int] = {}  # name → the number of the one that counts
         self.routes: set[Route] = set()
         self.standing_in: set[str] = set()

@@ -21,7 +21,7 @@ class NeverCrashes(Invariant):
     name = "a never crashes"
 
     def attach(self, world: World) -> None:
-        world.observers.on_life(lambda address, happening: self._look(address, happening))
+        world.observers.on_happening(lambda address, happening: self._look(address, happening))
 
     def _look(self, address: str, happening: str) -> None:
         if happening == "crashed":

@@ -146,7 +146,7 @@ class ClientSubscriber:
     @property
     def _holder(self) -> str:
         """The session, as groups and backend subscriptions know it: nobody else's has this name."""
-        return self._session or f"{self._durable.groups.life} {self._cause}"
+        return self._session or f"{self._durable.groups.incarnation} {self._cause}"
 
     # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -156,7 +156,7 @@ class ClientSubscriber:
         self._session, self._epoch = session.uid, session.epoch
         names = session.named(SharedFilter)
         if names:
-            await self._durable.groups.live()
+            await self._durable.groups.write_incarnation()
         found = await asyncio.gather(*(self._join(name, session.subscriptions[name]) for name in names))
         claims: list[tuple[str, Claim]] = []
         for name, outcome in zip(names, found, strict=True):
@@ -372,7 +372,7 @@ class ClientSubscriber:
     async def _joined(self, wanted: SharedFilter, subscription: Subscription) -> Problem | None:
         """Return when the client is a member of a group; or why it is none."""
         try:
-            await self._durable.groups.live()
+            await self._durable.groups.write_incarnation()
         except StoreFull:
             full = NoMember(wanted.name, NO_ROOM, full=True)
             return str(full), full.code

@@ -79,14 +79,14 @@ class GroupPorts(Protocol):
     """The parts that all groups of a broker share."""
 
     table: Table
-    life: str
+    incarnation: str
     members_max: int
     unwanted: Callable[[int], None]
     budget: Budget
 
     def failed(self, error: BaseException) -> None: ...
 
-    def alive(self, life: str) -> bool: ...
+    def alive(self, incarnation: str) -> bool: ...
 
     def vanished(self, group: LocalGroup) -> None: ...
 
@@ -110,7 +110,7 @@ class LocalGroup:
         self.of_results = of_results
         self._world = world
         self._room = GroupRoom(world.budget.account(None))
-        self._machine = Sharing(name, world.life, self, world.members_max, of_results=of_results)
+        self._machine = Sharing(name, world.incarnation, self, world.members_max, of_results=of_results)
         self._holds = 0  # how often it was asked to hold its backend subscription, or to let it go
         self._holding = False
         self._shell = Shell(
@@ -183,8 +183,8 @@ class LocalGroup:
     def done(self) -> int:
         return self.source.done
 
-    def alive(self, life: str) -> bool:
-        return self._world.alive(life)
+    def alive(self, incarnation: str) -> bool:
+        return self._world.alive(incarnation)
 
     def room(self, client: str) -> bool:
         taker = self._taker(client)

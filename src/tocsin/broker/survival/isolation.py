@@ -119,7 +119,7 @@ class ClusterGossip:
         self._replication = replication
         self._gone = gone
         self._missed = missed
-        self.machine = Landmark(own.id, interests, run=wall_us())
+        self.machine = Landmark(own.id, interests, series=wall_us())
         self._ending = Ending()
         self._shell = Shell(self.machine, self._carry_out, self._ending.fail)
         self._post = self._shell.post

@@ -33,7 +33,7 @@ class LocalMember:
         session: str,
         epoch: int,
         expiry_s: int,
-        life: str,
+        incarnation: str,
         *,
         user: str = "",
         entitled: bool = False,
@@ -52,7 +52,7 @@ class LocalMember:
         self.sent: dict[int, int] = {}  # position → packet id; also of those that are settled
         self.settled: dict[int, None] = {}  # positions that the cell does not show as settled yet
         self.again: dict[int, Claim] = {}  # by position: to be sent again
-        self._life = life
+        self._incarnation = incarnation
 
     @property
     def taking(self) -> bool:
@@ -61,14 +61,14 @@ class LocalMember:
 
     def member(self) -> Member:
         """As it should be stored."""
-        return Member(self.session, self.epoch, self._life, self.expiry_s, leaving=self.quits)
+        return Member(self.session, self.epoch, self._incarnation, self.expiry_s, leaving=self.quits)
 
     def done(self, group: StoredGroup | None) -> bool:
         """Whether it is over with it, and the cell knows that."""
         stored = None if group is None else group.members.get(self.client)
         here = (
             stored is not None
-            and (stored.session, stored.life) == (self.session, self._life)
+            and (stored.session, stored.incarnation) == (self.session, self._incarnation)
             and stored.epoch <= self.epoch
         )
         return (self.gone or self.quits) and not here
@@ -112,7 +112,10 @@ class LocalMember:
         stored = None if group is None else group.members.get(self.client)
         if stored is not None and (stored.session != self.session or stored.epoch > self.epoch):
             stored = None
-        self.present = stored is not None and (stored.epoch, stored.life) == (self.epoch, self._life)
+        self.present = stored is not None and (stored.epoch, stored.incarnation) == (
+            self.epoch,
+            self._incarnation,
+        )
         has = () if group is None or stored is None else group.claims.get(self.client, ())
         claims = {claim.position: claim for claim in has}
         over = tuple(each for position, each in self.sent.items() if position not in claims and each)

@@ -65,8 +65,8 @@ class MemberPorts(Protocol):
         """Everything up to here was dispatched, and has arrived. Results of one notice are dispatched bit by bit."""
         ...
 
-    def alive(self, life: str) -> bool:
-        """Whether a broker's life seems to go on. A hint: the machine asks the store before it acts."""
+    def alive(self, incarnation: str) -> bool:
+        """Whether a broker's incarnation seems to go on. A hint: the machine asks the store before it acts."""
         ...
 
     def room(self, client: str) -> bool:

@@ -110,7 +110,7 @@ class Landmark(TableMachine):
     state: LandmarkState = LandmarkState.JOINED
 
     def __init__(
-        self, own: str, interests: Callable[[], Collection[str]], run: int = 0, word_us: int = WORD_US
+        self, own: str, interests: Callable[[], Collection[str]], series: int = 0, word_us: int = WORD_US
     ) -> None:
         self._own = own
         self._interests = interests
@@ -118,7 +118,7 @@ class Landmark(TableMachine):
         self.roster: dict[str, BrokerInfo] = {}  # without this broker
         self._backs: tuple[str, ...] = ()
         self._peers: dict[str, _Peer] = {}
-        self._wants = WantsLog(run)
+        self._wants = WantsLog(series)
         self._detector: Detector | None = None  # while severed
         self._since_us = 0  # when it was severed last …
         self._ended_us: int | None = None  # … and when a leader was heard again
@@ -196,7 +196,7 @@ class Landmark(TableMachine):
             Tuning(phi=6.0, least_us=2 * self._word_us, most_us=MOST_US, heartbeat_us=self._word_us), now_us
         )
         if not self._spoken_to(now_us, besides=True):
-            self._wants.begin(self._wants.run + 1, self._interests())
+            self._wants.begin(self._wants.series + 1, self._interests())
         return [
             *self._link(now_us),
             *self._look(now_us),
@@ -280,13 +280,13 @@ class Landmark(TableMachine):
         base, wants = self._wants.since(known.word.known if known.word is not None else (0, 0))
         word = Word(
             sender=self._own,
-            run=self._wants.run,
+            series=self._wants.series,
             number=known.number,
             severed=self.severed,
             hears=self.hears() if self.severed else (),
             backs=self._backs,
             gone=tuple(sorted(self.gone.items())) if self.landmark == self._own else (),
-            known=(known.copy.run, known.copy.version),
+            known=(known.copy.series, known.copy.version),
             base=base,
             version=self._wants.version,
             wants=wants,
@@ -302,10 +302,10 @@ class Landmark(TableMachine):
         known.word, known.at_us = word, now_us
         if not began and self._spoken_to(now_us):
             # A process of this name whose clock was ahead may have told it of runs.
-            self._wants.begin(max(self._wants.run, word.known[0]) + 1, self._interests())
+            self._wants.begin(max(self._wants.series, word.known[0]) + 1, self._interests())
         if self._detector is not None:
-            self._detector.beat(word.sender, word.run, word.number, self._word_us, now_us)
-        added, removed = known.copy.take(word.run, word.base, word.wants)
+            self._detector.beat(word.sender, word.series, word.number, self._word_us, now_us)
+        added, removed = known.copy.take(word.series, word.base, word.wants)
         effects = _routes(
             [_route(word.sender, name) for name in added],
             [_route(word.sender, name) for name in removed],
@@ -320,7 +320,7 @@ class Landmark(TableMachine):
             effects += self._forget_later()
             return [*effects, self._speak(word.sender)] if word.severed else effects
         behind = bool(word.wants) and known.copy.version < word.version
-        lacking = word.known[0] == self._wants.run and word.known[1] < self._wants.version
+        lacking = word.known[0] == self._wants.series and word.known[1] < self._wants.version
         if (behind or lacking) and word.sender in self._listeners(now_us):
             effects.append(self._speak(word.sender))
         return effects

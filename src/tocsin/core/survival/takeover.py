@@ -80,7 +80,7 @@ class ClientCame(Event, frozen=True, kw_only=True):
 
 
 class AwaitWill(Effect, frozen=True, kw_only=True):
-    """Publish a will after a while, unless its client is alive by then (``TakeoverMachine.lives``).
+    """Publish a will after a while, unless its client is alive by then (``TakeoverMachine.is_alive``).
 
     ``aloud``: to those who are listening in this cluster, and not into the log.
     """
@@ -151,7 +151,7 @@ class TakeoverMachine(TableMachine):
         place = self._places.get(broker)
         return place is not None and place.epoch >= epoch
 
-    def lives(self, broker: str, client: str) -> bool | None:
+    def is_alive(self, broker: str, client: str) -> bool | None:
         """Whether a client whose will is due still belongs to its broker, which is back, or never stopped. None: ask
         again later.
         """

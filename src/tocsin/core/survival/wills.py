@@ -2,7 +2,7 @@
 
 Transitions of ``WaitingWills``:
 
-    *  WillLeft, WillDue, ClientLives, RoomReserved, LifeKnown, WillInquired, WillPublished, TimerFired
+    *  WillLeft, WillDue, ClientLives, RoomReserved, AliveKnown, WillInquired, WillPublished, TimerFired
 
 A will waits for its delay, or for a redirected client to arrive at the other broker; or it is on its way into the log.
 
@@ -59,7 +59,7 @@ from tocsin.core.machine import (
 )
 from tocsin.wire.replication import Bequest
 
-ASK_AGAIN_US: Final = 2_000_000  # if nobody knows whether a client lives: until its return is heard of
+ASK_AGAIN_US: Final = 2_000_000  # if nobody knows whether a client alive: until its return is heard of
 ASKS_MAX: Final = 15  # after that the broker that should say so is taken to be gone
 
 WILL_BYTES: Final = 2_048  # of a will that waits, beside its own bytes: objects, a timer, an account
@@ -103,11 +103,11 @@ class RoomReserved(Event, frozen=True, kw_only=True):
     fits: bool
 
 
-class LifeKnown(Event, frozen=True, kw_only=True):
+class AliveKnown(Event, frozen=True, kw_only=True):
     """Whether the client of a will lives, as this broker's copies say. None: ask again later."""
 
     number: int
-    lives: bool | None
+    alive: bool | None
 
 
 class WillInquired(Event, frozen=True, kw_only=True):
@@ -140,8 +140,8 @@ class ReleaseRoom(Effect, frozen=True, kw_only=True):
     number: int
 
 
-class AskLife(Effect, frozen=True, kw_only=True):
-    """Look at the copies: does a client of that broker live? → ``LifeKnown``."""
+class AskAlive(Effect, frozen=True, kw_only=True):
+    """Look at the copies: does a client of that broker live? → ``AliveKnown``."""
 
     number: int
     broker: str
@@ -292,7 +292,7 @@ class WaitingWills(TableMachine):
         will = self._waiting.get(event.client)
         if will is None or not may_take(will.will.owner, event.owner):
             return []
-        return self._judge(will, lives=event.back or will.moving)
+        return self._judge(will, alive=event.back or will.moving)
 
     # ── wills whose time has come ───────────────────────────────────────────────────────────────────────────
 
@@ -306,15 +306,15 @@ class WaitingWills(TableMachine):
 
     def _ask(self, will: _Will, step: WillStep) -> list[Effect]:
         will.step = step
-        return [AskLife(number=will.number, broker=will.of, client=will.client)]
+        return [AskAlive(number=will.number, broker=will.of, client=will.client)]
 
-    def _on_life(self, event: LifeKnown, now_us: int) -> list[Effect]:
-        will, lives = self._wills.get(event.number), event.lives
+    def _on_alive(self, event: AliveKnown, now_us: int) -> list[Effect]:
+        will, alive = self._wills.get(event.number), event.alive
         if will is None or will.step not in (WillStep.ASKING, WillStep.JUDGING):
             return []
-        if will.step is WillStep.JUDGING or lives:
-            return self._judge(will, lives=bool(lives))
-        if lives is None and will.asks < ASKS_MAX:
+        if will.step is WillStep.JUDGING or alive:
+            return self._judge(will, alive=bool(alive))
+        if alive is None and will.asks < ASKS_MAX:
             will.step, will.asks = WillStep.WAITING, will.asks + 1
             return [SetTimer(name=WillTimer.DUE.of(will.number), delay_us=ASK_AGAIN_US)]
         if will.aloud:
@@ -326,10 +326,10 @@ class WaitingWills(TableMachine):
         will = self._wills.get(event.number)
         if will is None or will.step is not WillStep.INQUIRING:
             return []
-        return self._judge(will, lives=True) if event.settled else self._ask(will, WillStep.JUDGING)
+        return self._judge(will, alive=True) if event.settled else self._ask(will, WillStep.JUDGING)
 
-    def _judge(self, will: _Will, *, lives: bool) -> list[Effect]:
-        return [*self._drop(will), *self._settle(will.client)] if lives else self._send(will)
+    def _judge(self, will: _Will, *, alive: bool) -> list[Effect]:
+        return [*self._drop(will), *self._settle(will.client)] if alive else self._send(will)
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -367,7 +367,7 @@ class WaitingWills(TableMachine):
         ("*", WillDue): _on_due,
         ("*", ClientLives): _on_client,
         ("*", RoomReserved): _on_reserved,
-        ("*", LifeKnown): _on_life,
+        ("*", AliveKnown): _on_alive,
         ("*", WillInquired): _on_inquired,
         ("*", WillPublished): _on_published,
         ("*", TimerFired): _on_timer,

@@ -147,7 +147,7 @@ def said_by(broker: str) -> bytes:
 
 
 def word_of(broker: str) -> bytes:
-    return encode_word(Word(sender=broker, run=1, number=1, severed=True))
+    return encode_word(Word(sender=broker, series=1, number=1, severed=True))
 
 
 async def test_a_broker_speaks_for_itself_only(cluster: Cluster) -> None:

@@ -16,7 +16,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["add", "remove", "tell", "lose", "an
 
 def tell(log: WantsLog, copy: Copy, known: tuple[int, int]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     base, changes = log.since(known)
-    return copy.take(log.run, base, changes)
+    return copy.take(log.series, base, changes)
 
 
 @given(STEPS)
@@ -34,17 +34,17 @@ def test_a_peers_copy_has_the_current_wants_and_reports_changes(
                 model.discard(name)
                 log.change([], [name])
             case "anew":
-                log.begin(log.run + 1, sorted(model))
+                log.begin(log.series + 1, sorted(model))
             case "tell":
-                came, went = tell(log, copy, (copy.run, copy.version))
+                came, went = tell(log, copy, (copy.series, copy.version))
                 assert not routes & set(came), "what came was not there"
                 assert set(went) <= routes, "what went was"
                 routes = (routes | set(came)) - set(went)
                 assert routes == set(copy.filters)
             case "lose":
-                log.since((copy.run, copy.version))
+                log.since((copy.series, copy.version))
     assert set(copy.filters) == model
-    assert (copy.run, copy.version) == (log.run, log.version)
+    assert (copy.series, copy.version) == (log.series, log.version)
 
 
 def test_many_are_told_a_slice_at_a_time() -> None:
@@ -52,7 +52,7 @@ def test_many_are_told_a_slice_at_a_time() -> None:
     log.begin(7, (str(each) for each in range(2 * SLICE + 1)))
     slices = 0
     while copy.version < log.version:
-        tell(log, copy, (copy.run, copy.version))
+        tell(log, copy, (copy.series, copy.version))
         slices += 1
     assert slices == 3 and len(copy.filters) == 2 * SLICE + 1
 

@@ -142,7 +142,7 @@ def test_a_restarted_broker_forgets_peers_that_take_it_for_cut_off(cluster: Clus
 
 
 def test_late_gossip_to_a_broker_with_a_leader_is_forgotten(cluster: Cluster) -> None:
-    word = Word(sender="b", run=1, number=1, severed=False, version=1, wants=((1, "x", True),))
+    word = Word(sender="b", series=1, number=1, severed=False, version=1, wants=((1, "x", True),))
     cluster.post("a", Received(sender="broker/b", message=word))
     cluster.run(2 * LINGER_US)
     assert cluster.reached("a") == {} and not cluster.nodes["a"].linked

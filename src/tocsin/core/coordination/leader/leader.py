@@ -205,12 +205,12 @@ class Leader:
         member = self.state.members.get(broker)
         if member is not None and member.incarnation == incarnation:
             return member.applied + 1
-        return None if incarnation <= max(taken, self.state.lives.get(broker, -1)) else 1
+        return None if incarnation <= max(taken, self.state.incarnations.get(broker, -1)) else 1
 
     def _beat(self, message: Beat, now_us: int) -> list[Effect]:
         broker = message.broker
         if not self.state.is_member(broker, message.incarnation):
-            if message.incarnation <= self.state.lives.get(broker, -1):
+            if message.incarnation <= self.state.incarnations.get(broker, -1):
                 self.attention.detector.refute(broker, message.incarnation, now_us)
                 return self._answer(broker, Unknown(self.state.epoch, message.incarnation))
             if broker in self._taken:

@@ -283,9 +283,9 @@ class Participant(TableMachine):
 
     def _beat(self, now_us: int) -> list[Effect]:
         timer = SetTimer(name=ParticipantTimer.BEAT, delay_us=self._heartbeat.interval_us)
-        return [timer, *self._heartbeat.look(now_us), *self._show_life(now_us)]
+        return [timer, *self._heartbeat.look(now_us), *self._say_alive(now_us)]
 
-    def _show_life(self, now_us: int) -> list[Effect]:
+    def _say_alive(self, now_us: int) -> list[Effect]:
         """A beat; at once when somebody begins to listen, so that it need not wait for what it has to know."""
         if not self.incarnation:
             return []
@@ -324,9 +324,9 @@ class Participant(TableMachine):
         effects: list[Effect] = []
         if message.epoch > self.epoch:
             self.epoch = message.epoch
-            effects += [*self._submission.led_anew(), *self._show_life(now_us)]
+            effects += [*self._submission.led_anew(), *self._say_alive(now_us)]
         elif isinstance(message, Pulse) and not message.heard:
-            effects += self._show_life(now_us)
+            effects += self._say_alive(now_us)
         match message:
             case Unspoken(levels=network):
                 own = speaks()
@@ -409,7 +409,7 @@ class Participant(TableMachine):
             return effects if missed_already else [*effects, *self._ask_everything()]
         self._behind_us = None
         effects += self._apply()
-        return [*effects, *self._show_life(now_us)] if first else effects
+        return [*effects, *self._say_alive(now_us)] if first else effects
 
     def _acknowledge(self, notice: Notice, now_us: int) -> list[Effect]:
         if notice.applied <= self._submission.applied:

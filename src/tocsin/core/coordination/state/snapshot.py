@@ -4,7 +4,7 @@ Derived state (routes, which streams satisfy which queries, counts of interests)
 snapshot can be wrong only about what brokers declared.
 
 A snapshot is a sequence of items, each about one thing, in an order in which each can be put back when it is read:
-the head, lives, clients, queries, streams, members, their interests, takeovers, and cut links.
+the head, incarnations, clients, queries, streams, members, their interests, takeovers, and cut links.
 A piece holds whole items, so that neither reading nor working out has to be done at once: ``rebuild`` gives way after
 each slice of them.
 
@@ -45,7 +45,7 @@ class _Head(_Item, array_like=True, tag=0, gc=False):
     told: int = 0
 
 
-class _Life(_Item, array_like=True, tag=1, gc=False):
+class _Incarnation(_Item, array_like=True, tag=1, gc=False):
     """In order: the oldest are forgotten first."""
 
     broker: str
@@ -152,7 +152,7 @@ class _Debt(_Item, array_like=True, tag=15, gc=False):
 
 _AnyItem = (
     _Head
-    | _Life
+    | _Incarnation
     | _Client
     | _Query
     | _Stream
@@ -211,8 +211,8 @@ def take(state: State) -> list[bytes]:
 
 def _items(state: State) -> Iterator[_Item]:
     presence = state.presence
-    for broker, incarnation in state.lives.items():
-        yield _Life(broker, incarnation)
+    for broker, incarnation in state.incarnations.items():
+        yield _Incarnation(broker, incarnation)
     for name, c in presence.clients.items():
         yield _Client(name, c.broker, c.cluster, c.expiry_s, c.epoch, c.until_us)
     for query in sorted(state.askers):
@@ -293,8 +293,8 @@ def _put_back(state: State, item: _AnyItem, size: int) -> Iterator[int]:
     """Do so, and say in between what it has cost."""
     yield 1
     match item:
-        case _Life(broker=broker, incarnation=incarnation):
-            state.lives[broker] = incarnation
+        case _Incarnation(broker=broker, incarnation=incarnation):
+            state.incarnations[broker] = incarnation
         case _Client():
             client = Client(item.broker, item.cluster, item.expiry_s, item.epoch)
             client.until_us = item.until_us

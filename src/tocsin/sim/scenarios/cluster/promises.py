@@ -42,10 +42,10 @@ class Standing(Invariant):
         self.wanted = 0  # how often somebody had to have routes
 
     def attach(self, world: World) -> None:
-        world.observers.on_life(self._life)
+        world.observers.on_happening(self._on_happening)
         world.at(LOOK_US, self._look)
 
-    def _life(self, address: Address, happening: str) -> None:
+    def _on_happening(self, address: Address, happening: str) -> None:
         self._changed_us[address] = self._world.now_us
 
     def _look(self) -> None:

@@ -38,7 +38,7 @@ class Client:
 
     def __init__(self) -> None:
         self.broker: Address | None = None
-        self.shell: Shell | None = None  # of the broker's life in which it connected
+        self.shell: Shell | None = None  # of the broker's process to which it connected
         self.expiry_s = 0
         self.epoch = 0
         self.topics: dict[str, None] = {}

@@ -64,7 +64,7 @@ class Model:
         self.now_us = 0
         self.limits = Limits()
         self.brokers: dict[str, Broker] = {}
-        self.lives: dict[str, int] = {}
+        self.incarnations: dict[str, int] = {}
         self.clients: dict[str, Client] = {}
         self.streams: dict[str, Stream] = {}
         self.plan: dict[str, tuple[str | None, str | None]] = {}  # broker → its local and its remote backup
@@ -151,12 +151,12 @@ class Model:
 
     def _said(self, name: str, incarnation: int, number: int, command: BrokerCommand) -> None:
         if isinstance(command, Joined):
-            if number != 1 or incarnation <= self.lives.get(name, -1):
+            if number != 1 or incarnation <= self.incarnations.get(name, -1):
                 return
             if name in self.brokers:
                 self._gone(name)
             self.brokers[name] = Broker(command.info, incarnation)
-            self.lives[name] = incarnation
+            self.incarnations[name] = incarnation
             self.places.pop(name, None)
         broker = self.brokers.get(name)
         if broker is None or (broker.incarnation, broker.applied) != (incarnation, number - 1):

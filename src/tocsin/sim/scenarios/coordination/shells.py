@@ -73,7 +73,7 @@ class Shells:
         self.on_turn: list[Callable[[Address, str, str, str], None]] = []
         self._world = world
         self._chance = world.chances.of("data")
-        world.observers.on_life(self._life)
+        world.observers.on_happening(self._on_happening)
         world.own(RoutesChanged, self._change_routes)
         world.own(QuerySetKnown, self._know)
         world.own(StreamJoined, self._join)
@@ -88,7 +88,7 @@ class Shells:
         world.own(Settled, self._settle)
         world.own(ClearTo, self._clear)
 
-    def _life(self, address: Address, happening: str) -> None:
+    def _on_happening(self, address: Address, happening: str) -> None:
         if address in self.infos and happening == "started":
             self.shells[address] = Shell()
 

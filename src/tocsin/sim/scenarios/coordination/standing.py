@@ -57,7 +57,7 @@ class Standings(Invariant):
         self._known: dict[Address, BackupsKnown] = {}
         self._stands_in: dict[Address, dict[str, int]] = {}  # broker → whom it stands in for, and the epoch
         self._holders: dict[tuple[str, int], Address] = {}  # place and epoch → who held it
-        world.observers.on_life(self._life)
+        world.observers.on_happening(self._on_happening)
         world.own(WantPlan, self._plan)
         world.own(BackupsKnown, self._know)
         world.own(StandIn, self._stand_in)
@@ -81,7 +81,7 @@ class Standings(Invariant):
                 if said != (item.broker in places, places.get(item.broker)):
                     self.broken(f"the notice at {entry.position} says {said} of {item.broker}: {places}")
 
-    def _life(self, address: Address, happening: str) -> None:
+    def _on_happening(self, address: Address, happening: str) -> None:
         if happening == "started":
             self._known.pop(address, None)
             self._stands_in.pop(address, None)

@@ -87,10 +87,10 @@ class BackupsKnow(Invariant):
                     f"{client} was told that it {has} {name} at {backed.broker.name}, and its {backed.role} backup "
                     f"{backed.backup} does not know"
                 )
-            life = backed.broker.life(client)
-            if life is None or life.will_id in self._wills.told:
+            served = backed.broker.served(client)
+            if served is None or served.will_id in self._wills.told:
                 continue
-            if life.will_id not in ("", *(_will_id(copy, client) for copy in copies)):
+            if served.will_id not in ("", *(_will_id(copy, client) for copy in copies)):
                 self.broken(
                     f"{client} was told of a subscription, and {backed.backup} does not have its will"
                 )
@@ -98,7 +98,7 @@ class BackupsKnow(Invariant):
     def _is_so(self, backed: _Backed, client: str, name: str, wanted: bool) -> bool:
         """Whether that broker has the client, as it was told, and this backup in step."""
         broker = backed.broker
-        if not self._brokers.is_running(broker) or broker.is_cut_off or broker.life(client) is None:
+        if not self._brokers.is_running(broker) or broker.is_cut_off or broker.served(client) is None:
             return False
         if not self._brokers.is_awake(broker):
             return False  # another broker answered: a process that stands still has old news of the client

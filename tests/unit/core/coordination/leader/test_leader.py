@@ -80,7 +80,7 @@ def test_a_life_that_is_over_is_told_so() -> None:
     desk = Desk()
     desk.lead()
     desk.take(desk.submit(Joined(NORTH)))
-    assert sent(Unknown, desk.submit(Joined(NORTH), life=6)) == [Unknown(1, 6)]
+    assert sent(Unknown, desk.submit(Joined(NORTH), incarnation=6)) == [Unknown(1, 6)]
     assert sent(Unknown, desk.hear(Beat("north", 6, 0))) == [Unknown(1, 6)]
     assert desk.hear(Beat("north", 8, 0)) == [], "that one is still to join"
     desk.take(desk.submit(Left(), first=2))

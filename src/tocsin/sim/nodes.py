@@ -1,4 +1,4 @@
-"""The lives of nodes: how they start, crash, sleep, pause and go on. The part of the world that faults act on."""
+"""Nodes: how they start, crash, sleep, pause and go on. The part of the world that faults act on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CrashHere(Effect, frozen=True, kw_only=True):
     """The placeholder of a torn crash for effects that are not carried out."""
 
 
-class Lives:
+class Nodes:
     """The nodes of a world, and what becomes of them."""
 
     deliver: Callable[[Node, Event], None]  # hand an event to a node that runs, and carry out what it says
@@ -51,13 +51,13 @@ class Lives:
     def _start(self, node: Node, _: None) -> None:
         if node.status not in (Status.DOWN, Status.STOPPED):
             return
-        node.life += 1
+        node.starts += 1
         node.status = Status.RUNNING
         node.machine = node.make(node.disk)
         node.handle = node.machine.handle
-        self._life(node, "started")
+        self._happened(node, "started")
         incarnation = self._incarnations.bits(INCARNATION_BITS)
-        self.deliver(node, Started(incarnation=incarnation, cause=f"{node.address}*{node.life}"))
+        self.deliver(node, Started(incarnation=incarnation, cause=f"{node.address}*{node.starts}"))
 
     def crash(self, address: Address, after_effects: int | None = None) -> None:
         """End a node's process: now, or in the midst of its next event, after so many of its effects."""
@@ -77,14 +77,14 @@ class Lives:
     def _crash(self, node: Node) -> None:
         node.forget()
         node.status = Status.DOWN
-        self._life(node, "crashed")
+        self._happened(node, "crashed")
 
     def restart(self, address: Address) -> None:
         """Start a node that crashed; a node that was to crash at its next event is spared."""
         node = self._nodes[address]
         if node.machine is not None:
             node.handle = node.machine.handle
-        elif node.status is Status.DOWN and node.life > 0:
+        elif node.status is Status.DOWN and node.starts > 0:
             self._start(node, None)
 
     def sleep(self, address: Address) -> None:
@@ -92,7 +92,7 @@ class Lives:
         node = self._nodes[address]
         if node.status is Status.RUNNING:
             node.status = Status.ASLEEP
-            self._life(node, "asleep")
+            self._happened(node, "asleep")
 
     def wake(self, address: Address) -> None:
         node = self._nodes[address]
@@ -103,7 +103,7 @@ class Lives:
         node = self._nodes[address]
         if node.status is Status.RUNNING:
             node.status = Status.PAUSED
-            self._life(node, "paused")
+            self._happened(node, "paused")
 
     def resume(self, address: Address) -> None:
         node = self._nodes[address]
@@ -111,10 +111,10 @@ class Lives:
             self._go_on(node)
 
     def disconnect(self, address: Address) -> None:
-        """Break all connections to a running node; the scenario defines connections (``on_life``)."""
+        """Break all connections to a running node; the scenario defines connections (``on_happening``)."""
         node = self._nodes[address]
         if node.machine is not None:
-            self._life(node, "disconnected")
+            self._happened(node, "disconnected")
 
     def reach(self, moment: str, address: Address) -> None:
         """A node reaches a named moment: its waiters are told, once."""
@@ -140,21 +140,21 @@ class Lives:
     def _go_on(self, node: Node) -> None:
         """All that waited comes at once: as it came, or with the timers first or last, as event loops differ."""
         node.status = Status.RUNNING
-        self._life(node, "resumed")
+        self._happened(node, "resumed")
         backlog, node.backlog = node.backlog, []
         order = self._incarnations.below(3)
         if order:
             backlog.sort(key=lambda item: (item[0] == self._fire) == (order == 1))
-        life = node.life
+        starts = node.starts
         for act, detail in backlog:
-            if node.life != life:
+            if node.starts != starts:
                 return
             act(node, detail)
 
-    def _life(self, node: Node, happening: str) -> None:
+    def _happened(self, node: Node, happening: str) -> None:
         if happening != "started":  # the machine's own first event says so
             self.tell(node.address, happening)
-        for hook in self.observers.lives:
+        for hook in self.observers.happenings:
             hook(node.address, happening)
 
     # ── timers ─────────────────────────────────────────────────────────────────────────────────────────────
