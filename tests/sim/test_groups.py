@@ -85,7 +85,7 @@ def takes_silence_for_no(plant: pytest.MonkeyPatch) -> None:
         cell.drop()
         planned, sharing._planned = sharing._planned, []
         for each in planned:
-            sharing._hands.give_back(each.holder.client, each.claim.packet_id)
+            sharing._ports.give_back(each.holder.client, each.claim.packet_id)
         return sharing._go_on(now_us)
 
     table: Table = {**Sharing.table, (SharingState.HERE, StoreFailed): despair}
@@ -97,7 +97,7 @@ def begins_where_its_broker_is(plant: pytest.MonkeyPatch) -> None:
     find = Sharing._begin
 
     def begin(sharing: Sharing, draft: GroupDraft) -> None:
-        sharing._beginning._end = sharing._hands.tail
+        sharing._beginning._end = sharing._ports.tail
         find(sharing, draft)
 
     plant.setattr(Sharing, "_begin", begin)

@@ -44,7 +44,6 @@ from tocsin.core.coordination.participant.signals import (
     Loaded,
     MeasureLinks,
     Orphaned,
-    PlacesChanged,
     Promoted,
     Readdressed,
     RoleChanged,
@@ -52,6 +51,7 @@ from tocsin.core.coordination.participant.signals import (
     SendHome,
     StandDown,
     StandIn,
+    StandInsChanged,
 )
 from tocsin.core.machine import Effect
 from tocsin.core.survival.detection import Tuning, least_patience_us
@@ -417,7 +417,7 @@ class Broker:
                 self.parts.replication.set_backups(local, remote)
                 self.parts.replication.set_primaries((*locally, *remotely))
                 self.parts.gossip.backs(locally)
-            case PlacesChanged(lost=lost):
+            case StandInsChanged(lost=lost):
                 self.parts.losses.told(lost)
             case StandIn(broker=broker, epoch=epoch):
                 self.parts.takeovers.stand_in(broker, epoch)
@@ -440,7 +440,7 @@ class Broker:
             case SendHome(client=client, server_reference=reference):
                 self.parts.clients.send_home(client, reference)
             case _:
-                self.parts.exchange.heed(effect)
+                self.parts.exchange.apply_coordination(effect)
 
     def _refuge(self, scheme: Scheme) -> str | None:
         self._sent_away += 1

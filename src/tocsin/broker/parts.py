@@ -84,7 +84,7 @@ from tocsin.core.replication.gamma import Left
 from tocsin.core.replication.signals import Policy
 from tocsin.core.survival.announcements import ArrivalClock
 from tocsin.core.survival.takeover import TakeoverMachine
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 from tocsin.model.network import BrokerInfo, Scheme
 from tocsin.model.publication import Publication
 from tocsin.model.results import Notice
@@ -263,7 +263,7 @@ class Parts:
             network=self._network,
             broker=self._broker,
             over=self._session_over,
-            lost=lambda broker: broker in self._ports.member.picture.places,
+            lost=lambda broker: broker in self._ports.member.picture.vacancies,
             backend=self.channels.backend,
             quota=self.quota,
         )
@@ -321,7 +321,7 @@ class Parts:
             self.channels,
             self.registry,
             own=ports.own,
-            gone=lambda: ports.member.picture.places.keys(),
+            gone=lambda: ports.member.picture.vacancies.keys(),
             interests_changed=self._interests_changed,
             queries_changed=self._queries_changed,
             filters_max=limits.filters_max,
@@ -359,7 +359,7 @@ class Parts:
             budget=ports.budget,
         )
         self.takeovers = Takeovers(takeover, self.replication, self.wills, failed=self._ending.fail)
-        self.losses = Losses(self.exchange.say)
+        self.losses = Losses(self.exchange.publish_own)
         routes = self.exchange.routes
         self.gossip = ClusterGossip(
             ports.own,
@@ -367,7 +367,7 @@ class Parts:
             self.takeovers,
             self.replication,
             lambda: member.interests,
-            lambda: member.picture.places.keys(),
+            lambda: member.picture.vacancies.keys(),
             lambda broker, lost: self.losses.meanwhile(broker, lost=lost),
         )
         self.covers = Covers(
@@ -378,7 +378,7 @@ class Parts:
             network=self._network,
             wants=self.exchange.interests.has,
             told=lambda: member.told,
-            gone=lambda: member.picture.places.keys(),
+            gone=lambda: member.picture.vacancies.keys(),
             spawn=self.tasks.spawn,
             failed=self._ending.fail,
         )
@@ -539,7 +539,7 @@ class Parts:
             self._ports.post(MessageRead(topic=publication.topic, metadata=metadata, cause=entry.id))
         if entry.id.endswith(WILL):
             self.replication.will_published(self.clients.present.get(publication.client), entry.id)
-        self.exchange.take(entry, publication)
+        self.exchange.dispatch(entry, publication)
 
     async def drain(self, deadline_s: float) -> None:
         """Let everything that ended be stored."""

@@ -31,7 +31,7 @@ from tocsin.feeds.http import RETRY_AFTER_S, Answer, Asked, Bounds, HttpServer, 
 from tocsin.feeds.idempotency import IdempotentAppends
 from tocsin.feeds.intake import KEY_MAX_BYTES, BodyInvalid, packed, read_records, request_id, sender_id
 from tocsin.model.catalogue import HttpSource
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 from tocsin.model.feeding import RECORDS
 from tocsin.ports import Log, Record, Table
 from tocsin.runtime.faults.kill_points import AFTER_APPEND, reach
@@ -200,7 +200,7 @@ class Door:
             else:
                 await self._requests.append_once(prefix, batch)
         except TocsinError as error:
-            work.figures.error = str(error)
+            work.counts.error = str(error)
             structlog.get_logger().warning(
                 "records wait for the store", feed=work.feed.name, problem=str(error)
             )
@@ -210,7 +210,7 @@ class Door:
                 (("Retry-After", str(RETRY_AFTER_S)),),
             )
         reach(AFTER_APPEND)
-        work.figures.count(len(records), len(body))
+        work.counts.add(len(records), len(body))
         return Answer(202, {"feed": work.feed.name, "records": len(records)})
 
 

@@ -21,7 +21,6 @@ from tocsin.config import Settings
 from tocsin.errors import FormatNewer, OperatorError, StoreError, TocsinError
 from tocsin.feeds.agent import Agent, Work, together
 from tocsin.feeds.door import Door
-from tocsin.feeds.figures import FeedStatus, Figures, Status, source_words
 from tocsin.feeds.filling import Filling
 from tocsin.feeds.folder import FolderAgent
 from tocsin.feeds.kafka import KafkaAgent
@@ -30,6 +29,7 @@ from tocsin.feeds.messages import MessageAgent
 from tocsin.feeds.metrics import served
 from tocsin.feeds.outlet import FeedWriter
 from tocsin.feeds.retrying import Retrying
+from tocsin.feeds.status import FeedCounts, FeedStatus, Status, source_words
 from tocsin.model.catalogue import (
     Dataset,
     Feed,
@@ -38,7 +38,7 @@ from tocsin.model.catalogue import (
     KafkaSource,
     decode_definition,
 )
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 from tocsin.model.feeding import PREFIX, REQUESTS_CELL, cell_key, status_subject, table_spec
 from tocsin.model.questions import ASK, FEEDER
 from tocsin.model.subjects import messages_log
@@ -75,13 +75,13 @@ class Running:
     def __init__(
         self,
         feed: Feed,
-        figures: Figures,
+        counts: FeedCounts,
         outlet: Callable[[], FeedWriter],
         dataset: Callable[[], Dataset | None],
         make: Make,
     ) -> None:
         self.feed = feed
-        self.figures = figures
+        self.counts = counts
         self.state = "running"
         self._outlet = outlet
         self._dataset = dataset
@@ -91,7 +91,7 @@ class Running:
         self._task = asyncio.create_task(self._run(), name=f"feed {feed.name}")
 
     def _new_work(self) -> Work:
-        return Work(self.feed, self._outlet(), self.figures, self._dataset)
+        return Work(self.feed, self._outlet(), self.counts, self._dataset)
 
     async def _run(self) -> None:
         retrying, loop, log = Retrying(), asyncio.get_running_loop(), structlog.get_logger()
@@ -101,16 +101,16 @@ class Running:
                 self.state = "running"
                 self._agent = self._make(self.work)
                 await self._agent.run()
-                self.figures.error = "the agent ended by itself"
+                self.counts.error = "the agent ended by itself"
             except TocsinError as error:
-                self.figures.error = str(error)
+                self.counts.error = str(error)
             except Exception as error:  # a bug of ours, or of a library's: this feed's alone
-                self.figures.error = f"{type(error).__name__}: {error}"
+                self.counts.error = f"{type(error).__name__}: {error}"
                 log.error("a feed failed in a way that it should not", feed=self.feed.name, exc_info=True)
             self.state = "waiting"
             pause_s = retrying.failed(loop.time() - began)
-            self.figures.failures = retrying.failures
-            log.warning("a feed failed", feed=self.feed.name, problem=self.figures.error, again_in_s=pause_s)
+            self.counts.failures = retrying.failures
+            log.warning("a feed failed", feed=self.feed.name, problem=self.counts.error, again_in_s=pause_s)
             await asyncio.sleep(pause_s)
             self.work = self._new_work()
 
@@ -122,7 +122,7 @@ class Running:
                 await self.work.outlet.settle()
 
     async def status(self) -> FeedStatus:
-        figures, lag = self.figures, -1
+        counts, lag = self.counts, -1
         if self._agent is not None and self.state == "running":
             with contextlib.suppress(TocsinError, TimeoutError):
                 async with asyncio.timeout(LAG_S):
@@ -131,17 +131,17 @@ class Running:
             name=self.feed.name,
             source=source_words(self.feed),
             state=self.state,
-            records=figures.records,
-            bytes=figures.bytes,
-            live=figures.live,
-            dropped=figures.dropped,
-            missed=figures.missed,
-            files=figures.files,
-            failed_files=figures.failed_files,
+            records=counts.records,
+            bytes=counts.bytes,
+            live=counts.live,
+            dropped=counts.dropped,
+            missed=counts.missed,
+            files=counts.files,
+            failed_files=counts.failed_files,
             position=max(self.work.outlet.marks.values(), default=0),
             lag=lag,
-            failures=figures.failures,
-            error=figures.error or figures.live_error,
+            failures=counts.failures,
+            error=counts.error or counts.live_error,
         )
 
 
@@ -243,7 +243,7 @@ class Feeder:
             await self._cells.delete(key)
 
     def _start(self, feed: Feed) -> Running:
-        figures = Figures()
+        counts = FeedCounts()
 
         def dataset() -> Dataset | None:
             return self._datasets.get(feed.dataset.lower())
@@ -252,7 +252,7 @@ class Feeder:
             return self._agent(work)
 
         return Running(
-            feed, figures, lambda: FeedWriter(feed, self._feeds, self._cells, self._places), dataset, make
+            feed, counts, lambda: FeedWriter(feed, self._feeds, self._cells, self._places), dataset, make
         )
 
     def _agent(self, work: Work) -> Agent:
@@ -266,19 +266,19 @@ class Feeder:
             case KafkaSource():
                 return KafkaAgent(work)
             case _:
-                ear = None
+                live = None
                 if self._brokers:
-                    ear = LiveSubscriber(
+                    live = LiveSubscriber(
                         work.feed,
                         self._brokers,
-                        work.figures,
+                        work.counts,
                         username=chosen.username,
                         password=chosen.password,
                         authorities=chosen.broker_ca,
                         with_metadata=Filling(work.dataset()).wants_metadata,
                     )
                 return MessageAgent(
-                    work, self._messages, self._settings.network, live_max=chosen.live_max, ear=ear
+                    work, self._messages, self._settings.network, live_max=chosen.live_max, live=live
                 )
 
     async def stop(self) -> None:
@@ -395,16 +395,16 @@ async def _serve(process: Process, guard: Guard, store: Store, cells: Table, lea
 
 async def _report(process: Process, feeder: Feeder, door: Door, metrics: str) -> None:
     while True:
-        failing = [each for each in feeder.running.values() if each.figures.error]
+        failing = [each for each in feeder.running.values() if each.counts.error]
         facts = {
             "http": " ".join(door.addresses),
             "metrics": metrics,
             "feeds": len(feeder.running),
             "failing": len(failing),
-            "records": sum(each.figures.records for each in feeder.running.values()),
+            "records": sum(each.counts.records for each in feeder.running.values()),
         }
         if failing:
-            problem = f"feed {failing[0].feed.name}: {failing[0].figures.error}"
+            problem = f"feed {failing[0].feed.name}: {failing[0].counts.error}"
             process.report("degraded", problem=problem, **facts)
         else:
             process.report("ready", **facts)

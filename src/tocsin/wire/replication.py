@@ -42,7 +42,7 @@ class Positions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How far a client is: everything up to there is settled. 0: it has no such deliveries."""
 
     messages: int = 0  # in the message log
-    results: int = 0  # of channels: places (``model.results.place``)
+    results: int = 0  # of channels: places (``model.results.result_position``)
     critical: int = 0  # the same of critical ones
     critical_messages: int = 0  # in the message log; 0: it is as far with these as with the others
 

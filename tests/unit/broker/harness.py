@@ -39,8 +39,8 @@ from tocsin.core.coordination.participant.signals import (
     Dispatched,
     InterestsChanged,
     Orphaned,
-    PlacesChanged,
     RoutesChanged,
+    StandInsChanged,
 )
 from tocsin.core.machine import Effect, Event
 from tocsin.core.replication.signals import Policy
@@ -179,12 +179,12 @@ class Door:
             case BackupsKnown(local=local, remote=remote, locally=locally, remotely=remotely):
                 self.parts.replication.set_backups(local, remote)
                 self.parts.replication.set_primaries((*locally, *remotely))
-            case PlacesChanged(lost=lost):
+            case StandInsChanged(lost=lost):
                 self.parts.losses.told(lost)
             case Orphaned() | Adopted():
                 pass
             case _:
-                self.exchange.heed(effect)
+                self.exchange.apply_coordination(effect)
 
     @property
     def exchange(self) -> Exchange:

@@ -13,7 +13,7 @@ import msgspec
 
 from tocsin.broker.channels.result_reader import DatasetFiles
 from tocsin.model.catalogue import Channel, Parameter, encode_definition, key_of
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 from tocsin.model.priority import CRITICAL
 from tocsin.model.results import (
     BackendSubscription,

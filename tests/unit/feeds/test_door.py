@@ -106,7 +106,7 @@ async def test_records_are_in_the_log_when_they_are_acknowledged() -> None:
         lines = await caller.post(b'{"n": 4}\n{"n": 5}\n')
         assert (several.body["records"], lines.body["records"]) == (2, 2)
         assert [each["n"] for each in await home.desk.records()] == [1, 2, 3, 4, 5]
-        assert home.works["reports"].figures.records == 5
+        assert home.works["reports"].counts.records == 5
 
 
 async def test_a_keyed_request_is_taken_once_unless_its_body_differs() -> None:
@@ -234,7 +234,7 @@ async def test_a_store_that_is_away_is_said_and_is_no_acknowledgement() -> None:
     async with house(log=log) as home:
         reply = await home.post({"n": 1})
         assert (reply.status, reply.headers["retry-after"]) == (503, "1")
-        assert "no server" in home.works["reports"].figures.error
+        assert "no server" in home.works["reports"].counts.error
 
 
 async def test_a_full_store_and_an_absent_store_are_reported_differently() -> None:

@@ -158,7 +158,7 @@ WITHOUT_JSON: Final = {
     "pipeline/storage/delta.py": "Delta's log and its statistics",
     "pipeline/storage/fitting.py": "users' records",
     "pipeline/storage/parts.py": "from a task to its driver, in one run of Spark",
-    "pipeline/storage/sources.py": "users' files",
+    "pipeline/storage/user_files.py": "users' files",
     "pipeline/storage/values.py": "users' values",
     "pipeline/execution/subscription_tables.py": "a column of a Delta table, whose commits say their version",
     "pipeline/execution/writer.py": "from a task to its driver, in one run of Spark",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tocsin.core.coordination.names import StoreNames
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 from tocsin.model.subjects import messages_log
 from tocsin.store import jetstream_log, rules
 from tocsin.store.jetstream_stream import own_marks

@@ -35,11 +35,11 @@ from tocsin.core.coordination.participant.signals import (
     InterestsChanged,
     Leaving,
     Orphaned,
-    PlacesChanged,
     Promoted,
     RoutesChanged,
     StandDown,
     StandIn,
+    StandInsChanged,
 )
 from tocsin.core.coordination.state.state import State
 from tocsin.core.machine import Effect, Event, Listen, Received, Send, Started, Stop
@@ -247,7 +247,7 @@ class Network:
         world.add(LEADER, lambda _disk: self.coordinator)
         world.group(COORDINATOR, (LEADER,))
         self.planner = Planner(world, holdings_of(brokers, world.chances.of("holdings")))
-        for kind in (RoutesChanged, DestinationsChanged, PlacesChanged, Orphaned, Adopted):
+        for kind in (RoutesChanged, DestinationsChanged, StandInsChanged, Orphaned, Adopted):
             world.own(kind, lambda address, effect: None)
         world.own(BackupsKnown, self._tell)
         world.own(StandIn, self._tell)
@@ -290,6 +290,6 @@ class Network:
     def is_whole(self) -> bool:
         """Whether every broker is there under its own name, and nobody has another's place."""
         members, survival = self.state.members, self.state.survival
-        if survival.places or survival.promotions or len(members) != len(self.brokers):
+        if survival.vacancies or survival.promotions or len(members) != len(self.brokers):
             return False
         return all(each.id in members and members[each.id].info == each for each in self.brokers.values())

@@ -354,7 +354,7 @@ class ClientSubscriber:
             finally:
                 del self._unsure[saving]
 
-    def hurry(self) -> None:
+    def release_waits(self) -> None:
         """The store cannot be reached."""
         for saving in self._unsure or ():
             saving.wake()

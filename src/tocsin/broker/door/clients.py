@@ -112,10 +112,10 @@ class Clients:
             reason, cause = "the session can be taken now: come again", f"{self._own.id}:anew"
             connection.post(Moving(server_reference=here, reason=reason, compulsory=True, cause=cause))
 
-    def hurry(self) -> None:
+    def release_waits(self) -> None:
         """The store cannot be reached: nobody need wait for it to hear of subscriptions."""
         for connection in tuple(self.present.values()):
-            connection.subscriber.hurry()
+            connection.subscriber.release_waits()
 
     def hold_back(self, held: bool) -> None:
         """The broker is behind with its log: read no more from those who publish to it, or go on."""

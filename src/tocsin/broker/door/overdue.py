@@ -18,7 +18,7 @@ SWEEP_S: Final = 1.0
 PATIENCE_S: Final = 5.0
 
 
-class Holder(Protocol):
+class Outbound(Protocol):
     """A connection, as it is seen from here."""
 
     def __hash__(self) -> int: ...
@@ -50,18 +50,18 @@ class Unread:
     def __init__(self, deadline_s: float, clock: Callable[[], float]) -> None:
         self._deadline_s = deadline_s
         self._clock = clock
-        self._behind: dict[Holder, tuple[int, float]] = {}  # → how much it had read when, last
+        self._behind: dict[Outbound, tuple[int, float]] = {}  # → how much it had read when, last
         self._anyone = asyncio.Event()  # set while somebody is behind: nobody sweeps for no one
 
     def __len__(self) -> int:
         return len(self._behind)
 
-    def began(self, holder: Holder) -> None:
+    def began(self, holder: Outbound) -> None:
         """Bytes wait for it."""
         self._behind[holder] = (holder.count_outbound(), self._clock())
         self._anyone.set()
 
-    def ended(self, holder: Holder) -> None:
+    def ended(self, holder: Outbound) -> None:
         """Nothing waits for it any more; harmless when repeated."""
         self._behind.pop(holder, None)
         if not self._behind:
@@ -89,12 +89,12 @@ class Packets:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._began: dict[Holder, float] = {}  # → when it made progress last; the longest ago first
+        self._began: dict[Outbound, float] = {}  # → when it made progress last; the longest ago first
 
     def __len__(self) -> int:
         return len(self._began)
 
-    def grow(self, holder: Holder, size: int) -> Refusal | None:
+    def grow(self, holder: Outbound, size: int) -> Refusal | None:
         """So many bytes came."""
         now = self._clock()
         self._began.setdefault(holder, now)
@@ -109,11 +109,11 @@ class Packets:
             self.done(oldest)
             oldest.drop_packets(refusal)
 
-    def done(self, holder: Holder) -> None:
+    def done(self, holder: Outbound) -> None:
         """It has finished a packet, or none is left; harmless when repeated."""
         self._began.pop(holder, None)
 
-    def _oldest(self, holder: Holder, refusal: Refusal, now: float) -> Holder | None:
+    def _oldest(self, holder: Outbound, refusal: Refusal, now: float) -> Outbound | None:
         for other, since in self._began.items():
             if now - since < PATIENCE_S:
                 return None

@@ -19,7 +19,7 @@ from tocsin.broker.channels.channels import Channels
 from tocsin.broker.client import Client
 from tocsin.broker.delivery.message_log import MessageLog
 from tocsin.broker.shared.group import LocalGroup, NoMember
-from tocsin.broker.shared.sources import LogEntries, ResultEntries
+from tocsin.broker.shared.group_sources import LogEntries, ResultEntries
 from tocsin.core.budgets.budget import Budget, Kind
 from tocsin.core.channels.channel_filter import Bound
 from tocsin.core.delivery.stored_session import StoredSession

@@ -149,7 +149,7 @@ class Clients(Protocol):
         """Have a connected client reconnect."""
         ...
 
-    def hurry(self) -> None:
+    def release_waits(self) -> None:
         """Nobody need wait for the store any longer to hear of subscriptions."""
         ...
 
@@ -225,7 +225,7 @@ class Provisional:
             case LookAtStore(cause=cause):
                 self._shell.spawn(self._look(cause))
             case HurryClients():
-                self._clients.hurry()
+                self._clients.release_waits()
             case AskAnew(client=client, cause=cause):
                 self._clients.ask_anew(client)
                 self._post(AskedAnew(client=client, cause=cause))

@@ -41,12 +41,12 @@ class Claiming:
     """Chooses what a broker claims of a group's messages. ``holders`` are its members here, the next in turn first."""
 
     def __init__(
-        self, incarnation: str, holders: dict[str, LocalMember], backlog: Backlog, hands: MemberPorts
+        self, incarnation: str, holders: dict[str, LocalMember], backlog: Backlog, ports: MemberPorts
     ) -> None:
         self._incarnation = incarnation
         self._holders = holders
         self._backlog = backlog
-        self._hands = hands
+        self._ports = ports
         self._free_bytes = 0  # of the draft: what is stored of messages that wait for others, at most
 
     def wanted(self, group: StoredGroup | None) -> list[int]:
@@ -70,7 +70,7 @@ class Claiming:
         if (
             group is None
             or not group.begun
-            or not any(each.taking and self._hands.room(each.client) for each in self._holders.values())
+            or not any(each.taking and self._ports.room(each.client) for each in self._holders.values())
         ):
             return 0
         return next(self._candidates(group), 0)
@@ -104,7 +104,7 @@ class Claiming:
 
     def _assign(self, matched: Matched, draft: GroupDraft, planned: list[Planned]) -> bool:
         """Claim a message, or pass it over; False if neither can be done now."""
-        chosen = choose([each for each in self._holders.values() if each.taking], self._hands, matched)
+        chosen = choose([each for each in self._holders.values() if each.taking], self._ports, matched)
         if isinstance(chosen, tuple):
             holder, claim = chosen
             draft.claim(holder.client, claim)

@@ -26,10 +26,10 @@ ASK: Final = "incarnation "  # the beginning of the names of requests for one
 class Incarnations:
     """Tracks which broker incarnations of one group's members have ended."""
 
-    def __init__(self, own: str, hands: MemberPorts) -> None:
+    def __init__(self, own: str, ports: MemberPorts) -> None:
         self.over: dict[str, None] = {}  # and the cell does not know it
         self._own = own
-        self._hands = hands
+        self._ports = ports
         self._asked: dict[str, None] = {}  # the store is being asked for them
 
     def look(self, group: StoredGroup) -> list[GetKey]:
@@ -40,7 +40,7 @@ class Incarnations:
             *self.over,
             *self._asked,
         }
-        doubtful = [incarnation for incarnation in sorted(others) if not self._hands.alive(incarnation)]
+        doubtful = [incarnation for incarnation in sorted(others) if not self._ports.alive(incarnation)]
         self._asked.update(dict.fromkeys(doubtful))
         return [
             GetKey(request=ASK + incarnation, table=GROUPS, key=incarnation_key(incarnation), fresh=True)

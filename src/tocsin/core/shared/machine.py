@@ -112,22 +112,22 @@ class Sharing(TableMachine):
     state: SharingState = SharingState.NEW
 
     def __init__(
-        self, name: str, incarnation: str, hands: MemberPorts, members_max: int, *, of_results: bool = False
+        self, name: str, incarnation: str, ports: MemberPorts, members_max: int, *, of_results: bool = False
     ) -> None:
         self._name = name
         self._incarnation = incarnation
         self._of_results = of_results
         self._holding = Holding(incarnation, of_results=of_results)
         self._source: ResultsSource | None = None  # what is followed here
-        self._hands = hands
+        self._ports = ports
         self._members_max = members_max
         self._cell = GroupCell(name)
         self._beginning = Beginning()
-        self._backlog = Backlog(hands)
+        self._backlog = Backlog(ports)
         self._holders: dict[str, LocalMember] = {}  # by client id; the next in turn is the first
-        self._claiming = Claiming(incarnation, self._holders, self._backlog, hands)
+        self._claiming = Claiming(incarnation, self._holders, self._backlog, ports)
         self._over: dict[tuple[str, str], None] = {}  # sessions that ended, and the cell may not know it
-        self._incarnations = Incarnations(incarnation, hands)
+        self._incarnations = Incarnations(incarnation, ports)
         self._planned: list[Planned] = []  # what the write under way claims
         self._unwanted = 0  # messages that it settles because nobody can take them
         self._soon = False  # the SETTLE_SOON timer runs
@@ -232,7 +232,7 @@ class Sharing(TableMachine):
     @property
     def _has_room(self) -> bool:
         """Whether a member here can take a message."""
-        return any(self._hands.room(client) for client in self._holders)
+        return any(self._ports.room(client) for client in self._holders)
 
     def _on_end(self, event: EndFound, now_us: int) -> list[Effect]:
         self._beginning.found(event)
@@ -344,9 +344,9 @@ class Sharing(TableMachine):
             if client in members and members[client].session == session
         }
         effects += [*self._holding.learn(group), *self._follow(group)]
-        self._backlog.passed(self._hands.done)
+        self._backlog.passed(self._ports.done)
         if group is not None and group.begun:
-            self._backlog.rebase(group.next, self._claiming.wanted(group), self._hands.tail)
+            self._backlog.rebase(group.next, self._claiming.wanted(group), self._ports.tail)
         return [*effects, *self._go_on(now_us)]
 
     def _end_write(self, group: StoredGroup | None) -> list[Effect]:
@@ -359,7 +359,7 @@ class Sharing(TableMachine):
             if claim in has and not holder.gone and self._holders.get(holder.client) is holder:
                 effects.append(holder.give(claim, each.matched, repeat=False))
             else:
-                self._hands.give_back(holder.client, claim.packet_id)
+                self._ports.give_back(holder.client, claim.packet_id)
         return effects
 
     # ── what there is to do ─────────────────────────────────────────────────────────────────────────────────
@@ -374,7 +374,7 @@ class Sharing(TableMachine):
                 del self._holders[holder.client]
                 effects += holder.farewell()
                 continue
-            effects += holder.send_again(self._backlog, self._hands)
+            effects += holder.send_again(self._backlog, self._ports)
         if group is not None and self._holders:
             if not group.begun:
                 effects += self._beginning.ask(self._cell.revision)
@@ -457,7 +457,7 @@ class Sharing(TableMachine):
         """The cell is there, and nobody has begun the group: do so, if it is known where."""
         position = self._beginning.position(self._cell.revision)
         if position:
-            draft.begin(max(position, self._hands.tail + 1))
+            draft.begin(max(position, self._ports.tail + 1))
 
     def _apply(self, draft: GroupDraft, now_s: int) -> list[Effect]:
         """Bring the members here into a draft; those that cannot be members are told so."""
@@ -504,7 +504,7 @@ class Sharing(TableMachine):
         kept_us = ttl_us(group)
         self._ageing = kept_us is not None and now_us - self._heard_us > kept_us // 3
         if self._of_results and now_us - self._heard_us > CHECKPOINT_US:
-            self._backlog.passed(self._hands.done)
+            self._backlog.passed(self._ports.done)
             self._ageing = self._ageing or self._backlog.below > group.next
         return [*self._incarnations.look(group)]
 

@@ -147,7 +147,7 @@ class LocalMember:
             repeat=repeat,
         )
 
-    def send_again(self, backlog: Backlog, hands: MemberPorts) -> list[Effect]:
+    def send_again(self, backlog: Backlog, ports: MemberPorts) -> list[Effect]:
         """The messages of an earlier connection, in order, as far as they are at hand and there is room."""
         effects: list[Effect] = []
         if self.gone or not self.told:
@@ -156,11 +156,11 @@ class LocalMember:
             claim, matched = self.again[position], backlog.get(position)
             if matched is None and position not in backlog.gone:
                 break
-            if matched is None or not claim.qos or hands.takes(self.client, matched) == CANNOT:
+            if matched is None or not claim.qos or ports.takes(self.client, matched) == CANNOT:
                 self.sent[position] = claim.packet_id
                 self.settled[position] = None
                 del self.again[position]
-            elif hands.send_again(self.client, claim.packet_id, claim.qos):
+            elif ports.send_again(self.client, claim.packet_id, claim.qos):
                 effects.append(self.give(claim, matched, repeat=True))
             else:
                 break
@@ -168,18 +168,18 @@ class LocalMember:
 
 
 def choose(
-    holders: Iterable[LocalMember], hands: MemberPorts, matched: Matched
+    holders: Iterable[LocalMember], ports: MemberPorts, matched: Matched
 ) -> tuple[LocalMember, Claim] | int:
     """The first of these members that takes a message, with a reserved packet id; or FULL, or NOBODY."""
     able = False
     for holder in holders:
-        qos = hands.takes(holder.client, matched)
+        qos = ports.takes(holder.client, matched)
         if qos == CANNOT:
             continue
         able = True
-        if not hands.room(holder.client):
+        if not ports.room(holder.client):
             continue
-        identifier = hands.reserve(holder.client) if qos else 0
+        identifier = ports.reserve(holder.client) if qos else 0
         if identifier >= (1 if qos else 0):
             return holder, Claim(matched.position, identifier, qos)
     return FULL if able else NOBODY

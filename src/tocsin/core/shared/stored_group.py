@@ -13,8 +13,8 @@ the message, its member and its packet id are durable, for the price of one writ
 A group is first *made*, with its members, and then *begun* at a position (``core.shared.start`` says why these are two
 writes). Before it has begun nothing is claimed.
 
-The source is the message log, whose matching entries are the group's; or the results of a channel for one set of
-values (``ResultsSource``), whose positions are places (``model.results.place``). Everything else here holds of both.
+The source is the message log, whose matching entries are the group's; or the results of a channel for one set of values
+(``ResultsSource``), whose positions are places (``model.results.result_position``). Everything else here holds of both.
 
 A member is **present** at the broker whose **incarnation** it names. An incarnation is one process of a broker, from
 start to end; it has a cell of its own in the same table, that expires when the broker does not refresh it. A member

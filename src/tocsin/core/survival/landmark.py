@@ -12,9 +12,9 @@ Transitions of ``Landmark``:
              Restored → joined
     *        RosterKnown, BacksKnown, WantsChanged, Received, TimerFired
 
-Brokers that are **severed** gossip over their links (``wire.words``), whatever routes there are. A broker that is not
-severed answers each message and sends none by itself. From these messages alone every broker derives, in the same
-way:
+Brokers that are **severed** gossip over their links (``wire.cluster_messages``), whatever routes there are. A broker
+that is not severed answers each message and sends none by itself. From these messages alone every broker derives, in
+the same way:
 
 - which brokers it **hears**: those whose messages come (``core.survival.detection``);
 - its **group**: the severed brokers that it hears and that hear it;
@@ -67,7 +67,7 @@ from tocsin.core.survival.landmark_signals import (
     WantsChanged,
 )
 from tocsin.model.network import BrokerInfo, Route, Scope, broker_address
-from tocsin.wire.words import BROKERS_MAX, Word
+from tocsin.wire.cluster_messages import BROKERS_MAX, ClusterMessage
 
 WORD_US: Final = 500_000  # between two words to one broker, as between heartbeats
 LINGER_US: Final = 10_000_000  # for the leader's routes to be there, and for a severed broker to speak again
@@ -78,7 +78,7 @@ class _Peer:
     """Another broker of the cluster, as its gossip describes it."""
 
     def __init__(self) -> None:
-        self.word: Word | None = None  # its last
+        self.word: ClusterMessage | None = None  # its last
         self.at_us = 0  # when that came
         self.copy = Copy()
         self.number = 0  # of our last word to it
@@ -278,7 +278,7 @@ class Landmark(TableMachine):
         known = self._peers.setdefault(peer, _Peer())
         known.number += 1
         base, wants = self._wants.since(known.word.known if known.word is not None else (0, 0))
-        word = Word(
+        word = ClusterMessage(
             sender=self._own,
             series=self._wants.series,
             number=known.number,
@@ -295,7 +295,7 @@ class Landmark(TableMachine):
 
     def _on_word(self, event: Received, now_us: int) -> list[Effect]:
         word = event.message
-        if not isinstance(word, Word) or word.sender not in self.roster:
+        if not isinstance(word, ClusterMessage) or word.sender not in self.roster:
             return []
         began = self._spoken_to(now_us)
         known = self._peers.setdefault(word.sender, _Peer())
@@ -312,7 +312,7 @@ class Landmark(TableMachine):
         )
         return [*effects, *self._answer(known, word, now_us), *self._decide()]
 
-    def _answer(self, known: _Peer, word: Word, now_us: int) -> list[Effect]:
+    def _answer(self, known: _Peer, word: ClusterMessage, now_us: int) -> list[Effect]:
         """Answer at once if one side lacks something, or if the sender is severed and this broker is not."""
         effects = self._link(now_us)
         if not self.severed:
@@ -357,7 +357,7 @@ class Landmark(TableMachine):
             return landmark, {}
         return landmark, self._missing(group, words)
 
-    def _missing(self, group: Collection[str], words: Mapping[str, Word | None]) -> dict[str, str]:
+    def _missing(self, group: Collection[str], words: Mapping[str, ClusterMessage | None]) -> dict[str, str]:
         assert self._detector is not None, "it is severed"
         heard = {each for peer in group if (word := words.get(peer)) is not None for each in word.hears}
         backs = {peer: word.backs for peer in group if (word := words.get(peer)) is not None}

@@ -16,10 +16,10 @@ from tocsin.config import Limits
 from tocsin.model.network import BrokerInfo, Role, Route, Scope, broker_address
 from tocsin.ports import Table, TableSpec
 from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.wire.cluster_messages import ClusterMessage, encode_cluster_message
 from tocsin.wire.codec import Decoder
 from tocsin.wire.connect import V5
 from tocsin.wire.replication import Begun, encode_replication
-from tocsin.wire.words import Word, encode_word
 
 
 class Wire:
@@ -147,7 +147,7 @@ def said_by(broker: str) -> bytes:
 
 
 def word_of(broker: str) -> bytes:
-    return encode_word(Word(sender=broker, series=1, number=1, severed=True))
+    return encode_cluster_message(ClusterMessage(sender=broker, series=1, number=1, severed=True))
 
 
 async def test_a_broker_speaks_for_itself_only(cluster: Cluster) -> None:

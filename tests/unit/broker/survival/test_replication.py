@@ -32,7 +32,7 @@ from tocsin.config import Replication as ReplicationSettings
 from tocsin.core.replication.gamma import ClientSnapshot
 from tocsin.core.replication.signals import Policy
 from tocsin.errors import StoreUnavailable
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 from tocsin.model.network import BrokerInfo, Scheme
 from tocsin.runtime.machines import shell
 from tocsin.runtime.machines.clock import wall_us

@@ -15,9 +15,9 @@ GROUP = StoredGroup(
 
 
 def doubting() -> Incarnations:
-    hands = Broker()
-    hands.dead.update({OTHER, OWN, ""})
-    return Incarnations(OWN, hands)
+    ports = Broker()
+    ports.dead.update({OTHER, OWN, ""})
+    return Incarnations(OWN, ports)
 
 
 def test_only_other_brokers_overdue_lives_are_checked_one_at_a_time() -> None:

@@ -359,7 +359,7 @@ class Recruiting:
         if ordered:
             return [self._let_go(ordered[-1], "an operator has it drained")]
         others = sum(each.id not in self._released for each in pool.free) - 1
-        if not recruits or others < self._rules.wanted or network.survival.places:
+        if not recruits or others < self._rules.wanted or network.survival.vacancies:
             self._enough_us.pop(pool.cluster, None)
         elif now_us - self._enough_us.setdefault(pool.cluster, now_us) >= self._rules.after_us:
             del self._enough_us[pool.cluster]

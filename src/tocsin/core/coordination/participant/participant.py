@@ -46,7 +46,8 @@ from tocsin.core.coordination.participant.signals import (
     AllDispatched,
     AwaitAll,
     AwaitDispatch,
-    ClearTo,
+    ChangesKnown,
+    ChangesSettled,
     ClientsChanged,
     Deposed,
     Dispatched,
@@ -63,7 +64,6 @@ from tocsin.core.coordination.participant.signals import (
     QueriesChanged,
     Readdressed,
     RoleChanged,
-    Settled,
     StreamLeft,
 )
 from tocsin.core.coordination.participant.submission import CLEAR_US, PendingClears, Submission
@@ -91,7 +91,7 @@ from tocsin.model.network import COORDINATOR, BrokerInfo, Message, Role, Route, 
 from tocsin.model.stream import Metadata
 from tocsin.model.versions import speaks
 from tocsin.wire.commands import CHANCE_BITS
-from tocsin.wire.control import Clear, Expected, Measure, Pulse, Refresh, Seen, Unknown, Unspoken
+from tocsin.wire.control import Expected, KnownUpTo, Measure, Pulse, Refresh, Seen, Unknown, Unspoken
 from tocsin.wire.notices import Notice, decode_notice
 
 ANSWER_US: Final = 6_000_000  # longer than a store waits; an answer that is not there by then never comes
@@ -316,7 +316,7 @@ class Participant(TableMachine):
 
     def _on_message(self, event: Received, now_us: int) -> list[Effect]:
         message = event.message
-        if not isinstance(message, Pulse | Unknown | Expected | Clear | Measure | Unspoken):
+        if not isinstance(message, Pulse | Unknown | Expected | KnownUpTo | Measure | Unspoken):
             return []
         if message.epoch < self.epoch or message.incarnation != self.incarnation:
             return []
@@ -341,7 +341,7 @@ class Participant(TableMachine):
                 return [*effects, *self._join_anew()]
             case Expected(next=number):
                 return [*effects, *self._go_back(number, now_us)]
-            case Clear(number=number):
+            case KnownUpTo(number=number):
                 self._clear_to = max(self._clear_to, number)
                 return [*effects, *self._clear_known()]
             case Measure():
@@ -416,7 +416,7 @@ class Participant(TableMachine):
             return []
         self._heartbeat.heard(now_us)
         ticket, effects = self._submission.acknowledge(notice.applied)
-        return [Settled(ticket=ticket), *effects] if ticket else effects
+        return [ChangesSettled(ticket=ticket), *effects] if ticket else effects
 
     def _apply(self) -> list[Effect]:
         """Apply what came, as far as the message log was delivered."""
@@ -474,7 +474,7 @@ class Participant(TableMachine):
         return self._clear(self._clearing.up_to(min(self._clear_to, self._effective)))
 
     def _clear(self, ticket: int) -> list[Effect]:
-        return [ClearTo(ticket=ticket)] if ticket else []
+        return [ChangesKnown(ticket=ticket)] if ticket else []
 
     # ── timers, and the end ─────────────────────────────────────────────────────────────────────────────────
 

@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from tocsin.core.coordination.names import SLICE
-from tocsin.core.coordination.state.backups import Backups, Place
+from tocsin.core.coordination.state.backups import Backups, Vacancy
 from tocsin.core.coordination.state.publishers import Client, Keys, Stream
 from tocsin.core.coordination.state.state import Member, State, wants_messages
 from tocsin.errors import Malformed
@@ -113,11 +113,11 @@ class _Plan(_Item, array_like=True, tag=9, gc=False):
     backups: Backups
 
 
-class _Place(_Item, array_like=True, tag=10, gc=False):
+class _Vacancy(_Item, array_like=True, tag=10, gc=False):
     """The stand-in for a lost broker. In order: the oldest are forgotten first."""
 
     broker: str
-    place: Place
+    vacancy: Vacancy
 
 
 class _Promotion(_Item, array_like=True, tag=12, gc=False):
@@ -161,7 +161,7 @@ _AnyItem = (
     | _Filters
     | _Asked
     | _Plan
-    | _Place
+    | _Vacancy
     | _Epoch
     | _Promotion
     | _Cut
@@ -231,8 +231,8 @@ def _items(state: State) -> Iterator[_Item]:
             yield _Asked(broker, queries)
     for broker, backups in state.survival.plan.items():
         yield _Plan(broker, backups)
-    for broker, place in state.survival.places.items():
-        yield _Place(broker, place)
+    for broker, vacancy in state.survival.vacancies.items():
+        yield _Vacancy(broker, vacancy)
     for standby, broker in state.survival.promotions.items():
         yield _Promotion(standby, broker)
     yield _Epoch(state.survival.epoch)
@@ -320,8 +320,8 @@ def _put_back(state: State, item: _AnyItem, size: int) -> Iterator[int]:
                     yield from _want(state, broker, state.matching.topics(query), size)
         case _Plan(broker=broker, backups=backups):
             state.survival.restore(broker, backups)
-        case _Place(broker=broker, place=place):
-            state.survival.places[broker] = place
+        case _Vacancy(broker=broker, vacancy=vacancy):
+            state.survival.vacancies[broker] = vacancy
         case _Promotion(standby=standby, broker=broker):
             state.survival.promotions[standby] = broker
         case _Epoch(epoch=epoch):

@@ -79,7 +79,7 @@ class Standing(Invariant):
         if len(leading) > 1:
             self.broken(f"{' and '.join(leading)} both take themselves for the landmark")
         for gone in (each for each in cluster if each not in alive):
-            if any(gone in broker.member.picture.places for broker in alive.values()):
+            if any(gone in broker.member.picture.vacancies for broker in alive.values()):
                 continue  # a leader had named the stand-in before the cut
             backups = sorted(each for each, broker in alive.items() if gone in broker.backs)
             found = [each for each, broker in alive.items() if gone in broker.parts.takeovers.brokers]

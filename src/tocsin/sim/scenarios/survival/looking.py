@@ -260,7 +260,7 @@ class Brokers:
         self._ended(node)
         running = self._running[node] = Running(self.world, node, process, broker)
         message_log = broker.parts.message_log
-        commit, take = message_log.commit, broker.parts.exchange.take
+        commit, take = message_log.commit, broker.parts.exchange.dispatch
 
         def tapped(
             publication: Publication, record_id: str, stored: Stored, behind: int | None = None
@@ -278,7 +278,7 @@ class Brokers:
             take(entry, publication)
 
         message_log.commit = tapped  # type: ignore[method-assign]
-        broker.parts.exchange.take = taken  # type: ignore[method-assign]
+        broker.parts.exchange.dispatch = taken  # type: ignore[method-assign]
 
     def _give_out(self, running: Running, publication: Publication, record_id: str) -> None:
         """Tell of a will. The caller runs inside a simulated process, which handles its own errors. So the world

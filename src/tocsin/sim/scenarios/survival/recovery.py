@@ -85,8 +85,8 @@ class InPlace(Invariant):
                 self.broken(f"{broker.node} is no member")
             if broker.stands_in_for:
                 self.broken(f"{broker.node} still stands in for {sorted(broker.stands_in_for)}")
-            if broker.member.picture.places:
-                self.broken(f"{broker.node} believes that {sorted(broker.member.picture.places)} are gone")
+            if broker.member.picture.vacancies:
+                self.broken(f"{broker.node} believes that {sorted(broker.member.picture.vacancies)} are gone")
 
 
 class AtHome(InPlace):

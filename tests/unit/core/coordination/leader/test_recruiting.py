@@ -405,7 +405,7 @@ def test_nobody_takes_the_place_of_a_recruit_that_changes_its_role() -> None:
     leading.desk.now_us += LEFT_US
     assert not of(Append, leading.desk.fire(CoordinatorTimer.PROMOTE))
     leading.join(as_standby(C), incarnation=8)
-    assert leading.desk.machine.replica.survival.places == {}
+    assert leading.desk.machine.replica.survival.vacancies == {}
     leading.look(RESTART_US)
     assert leading.desk.machine.leader is not None
     assert leading.desk.machine.leader.recruits.standing_by == {"c"}

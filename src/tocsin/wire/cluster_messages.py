@@ -25,7 +25,7 @@ Names = Annotated[tuple[Name, ...], Meta(max_length=BROKERS_MAX)]
 Want = tuple[Number, str, bool]  # the version that it made, the filter, and whether it is wanted
 
 
-class Word(Message, frozen=True, array_like=True, tag="W"):
+class ClusterMessage(Message, frozen=True, array_like=True, tag="W"):
     """Broker → broker of the same cluster."""
 
     sender: Name
@@ -42,13 +42,15 @@ class Word(Message, frozen=True, array_like=True, tag="W"):
     wants: Annotated[tuple[Want, ...], Meta(max_length=SLICE)] = ()
 
 
-WORD: Final = Packed("a word between brokers", msgspec.msgpack.Decoder(Word), spoken=True)
+CLUSTER_MESSAGE: Final = Packed(
+    "a word between brokers", msgspec.msgpack.Decoder(ClusterMessage), spoken=True
+)
 
 
-def encode_word(word: Word) -> bytes:
-    return WORD.write(word)
+def encode_cluster_message(word: ClusterMessage) -> bytes:
+    return CLUSTER_MESSAGE.write(word)
 
 
-def decode_word(data: bytes) -> Word:
+def decode_cluster_message(data: bytes) -> ClusterMessage:
     """Decode a word; anything else raises ``Malformed``."""
-    return WORD.read(data)
+    return CLUSTER_MESSAGE.read(data)

@@ -22,7 +22,7 @@ KEEP_ALIVE_S: Final = 4
 UNDER_WAY_MAX: Final = 100
 
 
-class Crier:
+class EmergencyPublisher:
     """Publishes the emergencies of a script."""
 
     def __init__(self, servers: Iterable[tuple[str, int]]) -> None:

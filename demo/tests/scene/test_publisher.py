@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tocsin.errors import BrokerUnreachable
-from tocsin_demo.scene.crier import Crier
+from tocsin_demo.scene.publisher import EmergencyPublisher
 from tocsin_demo.traces import Emergency
 
 FIRE = Emergency(0.0, "fire-1", "fire", 1.0, 2.0, 500.0)
@@ -35,48 +35,48 @@ class Client:
 
 
 @pytest.fixture
-def crier() -> Crier:
-    made = Crier([("127.0.0.1", 1)])
+def publisher() -> EmergencyPublisher:
+    made = EmergencyPublisher([("127.0.0.1", 1)])
     made._client = Client()  # type: ignore[assignment]
     return made
 
 
-def client_of(crier: Crier) -> Client:
-    client = crier._client
+def client_of(publisher: EmergencyPublisher) -> Client:
+    client = publisher._client
     assert isinstance(client, Client)
     return client
 
 
-async def test_one_that_the_network_is_slow_to_take_holds_no_other_up(crier: Crier) -> None:
+async def test_one_that_the_network_is_slow_to_take_holds_no_other_up(publisher: EmergencyPublisher) -> None:
     async with asyncio.timeout(DEADLINE_S):
-        playing = asyncio.create_task(crier.play([FIRE, STORM], time.monotonic()))
-        while crier._number < 2:
+        playing = asyncio.create_task(publisher.play([FIRE, STORM], time.monotonic()))
+        while publisher._number < 2:
             await asyncio.sleep(0)
-        assert crier.published == 0
-        client_of(crier).may.set()
+        assert publisher.published == 0
+        client_of(publisher).may.set()
         await playing
-    assert sorted(client_of(crier).taken) == [("city/fire", 1), ("city/storm", 2)]
-    assert crier.published == 2
-    assert [(number, each.id) for _, number, each in crier.told] == [(1, "fire-1"), (2, "storm-2")]
+    assert sorted(client_of(publisher).taken) == [("city/fire", 1), ("city/storm", 2)]
+    assert publisher.published == 2
+    assert [(number, each.id) for _, number, each in publisher.told] == [(1, "fire-1"), (2, "storm-2")]
 
 
-async def test_it_rests_when_told_and_what_was_begun_is_published(crier: Crier) -> None:
+async def test_it_rests_when_told_and_what_was_begun_is_published(publisher: EmergencyPublisher) -> None:
     async with asyncio.timeout(DEADLINE_S):
-        playing = asyncio.create_task(crier.play([FIRE, NEVER], time.monotonic()))
-        while crier._number < 1:
+        playing = asyncio.create_task(publisher.play([FIRE, NEVER], time.monotonic()))
+        while publisher._number < 1:
             await asyncio.sleep(0)
-        crier.rest()
+        publisher.rest()
         await asyncio.sleep(0)
         assert not playing.done()
-        client_of(crier).may.set()
+        client_of(publisher).may.set()
         await playing
-    assert client_of(crier).taken == [("city/fire", 1)]
+    assert client_of(publisher).taken == [("city/fire", 1)]
 
 
-async def test_what_cannot_be_published_is_raised(crier: Crier) -> None:
-    client_of(crier).refuses = True
-    client_of(crier).may.set()
+async def test_what_cannot_be_published_is_raised(publisher: EmergencyPublisher) -> None:
+    client_of(publisher).refuses = True
+    client_of(publisher).may.set()
     async with asyncio.timeout(DEADLINE_S):
         with pytest.raises(ExceptionGroup) as caught:
-            await crier.play([FIRE, NEVER], time.monotonic())
+            await publisher.play([FIRE, NEVER], time.monotonic())
     assert isinstance(caught.value.exceptions[0], BrokerUnreachable)

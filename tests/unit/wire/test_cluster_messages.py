@@ -9,27 +9,33 @@ from hypothesis import strategies as st
 
 from tocsin.errors import Malformed
 from tocsin.model.versions import UNREADABLE
-from tocsin.wire.words import BROKERS_MAX, SLICE, Word, decode_word, encode_word
+from tocsin.wire.cluster_messages import (
+    BROKERS_MAX,
+    SLICE,
+    ClusterMessage,
+    decode_cluster_message,
+    encode_cluster_message,
+)
 
-WORD = Word(
+WORD = ClusterMessage(
     "north-1", 7, 1, True, ("north-2",), ("north-3",), (("north-4", ""),), (3, 4), 5, 6, ((6, "a/#", True),)
 )
 
 
 def test_a_word_is_read_as_it_was_said() -> None:
-    assert decode_word(encode_word(WORD)) == WORD
+    assert decode_cluster_message(encode_cluster_message(WORD)) == WORD
 
 
 @given(st.binary(max_size=64))
 def test_whatever_is_none_is_refused(data: bytes) -> None:
     with pytest.raises(UNREADABLE):
-        decode_word(data)
+        decode_cluster_message(data)
 
 
-@given(st.integers(0, len(encode_word(WORD)) - 1))
+@given(st.integers(0, len(encode_cluster_message(WORD)) - 1))
 def test_one_that_is_cut_short_is_refused(length: int) -> None:
     with pytest.raises(Malformed):
-        decode_word(encode_word(WORD)[:length])
+        decode_cluster_message(encode_cluster_message(WORD)[:length])
 
 
 @pytest.mark.parametrize(
@@ -41,6 +47,6 @@ def test_one_that_is_cut_short_is_refused(length: int) -> None:
         msgspec.structs.replace(WORD, number=-1),
     ],
 )
-def test_one_beyond_its_bounds_is_refused(large: Word) -> None:
+def test_one_beyond_its_bounds_is_refused(large: ClusterMessage) -> None:
     with pytest.raises(Malformed):
-        decode_word(encode_word(large))
+        decode_cluster_message(encode_cluster_message(large))

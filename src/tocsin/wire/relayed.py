@@ -2,7 +2,7 @@
 
 They are the payload of a PUBLISH to ``TOPIC``, which no client may publish to; its correlation data is the **header**:
 the brokers that are still to pass it on, in order, the last of them being its destination; and the cluster that the
-frames come from, which decides where a routing broker does not send them. The way only grows shorter, and it is looked
+frames come from, which decides where a routing broker does not send them. The path only grows shorter, and it is looked
 into only where it ends: frames that are carried never go in circles, and never to two brokers.
 """
 
@@ -22,32 +22,32 @@ from tocsin.wire.fields import read_varint
 from tocsin.wire.topics import CARRIED_TOPIC
 
 TOPIC: Final = CARRIED_TOPIC
-WAY_MAX: Final = 8  # brokers on a way; planners use three at most
+PATH_MAX: Final = 8  # brokers on a path; planners use three at most
 NAME_MAX: Final = 300  # characters
 PIECE_MAX_BYTES: Final = 64 << 10  # of frames in one packet, unless one frame alone is longer
 
 Name = Annotated[str, Meta(max_length=NAME_MAX)]
 
 
-class Ticket(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class RelayHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The header of one packet."""
 
     cluster: Name  # of the broker at which the messages were published
-    way: Annotated[tuple[Name, ...], Meta(max_length=WAY_MAX)]  # empty: the reader is the last
+    path: Annotated[tuple[Name, ...], Meta(max_length=PATH_MAX)]  # empty: the reader is the last
     messages: Annotated[int, Meta(ge=0, le=1 << 32)]
 
 
-TICKET: Final = Packed("a ticket of carried frames", msgspec.msgpack.Decoder(Ticket), spoken=True)
+HEADER: Final = Packed("a header of carried frames", msgspec.msgpack.Decoder(RelayHeader), spoken=True)
 
 
-def wrap(ticket: Ticket, frames: bytes) -> bytes:
+def wrap(header: RelayHeader, frames: bytes) -> bytes:
     """The frame of a packet that carries these."""
-    return encode(PublishPacket(TOPIC, frames, correlation_data=TICKET.write(ticket)), V5)
+    return encode(PublishPacket(TOPIC, frames, correlation_data=HEADER.write(header)), V5)
 
 
-def ticket_of(packet: PublishPacket) -> Ticket:
-    """The ticket of a packet on ``TOPIC``, or ``Malformed``."""
-    return TICKET.read(packet.correlation_data or b"")
+def header_of(packet: PublishPacket) -> RelayHeader:
+    """The header of a packet on ``TOPIC``, or ``Malformed``."""
+    return HEADER.read(packet.correlation_data or b"")
 
 
 def pieces(frames: bytes, most_bytes: int = PIECE_MAX_BYTES) -> Iterator[tuple[bytes, int]]:

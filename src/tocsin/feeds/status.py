@@ -14,7 +14,7 @@ from tocsin.model.catalogue import (
 )
 
 
-class Figures(msgspec.Struct):
+class FeedCounts(msgspec.Struct):
     """The counters of one feed, since the feeder started."""
 
     records: int = 0  # appended to the log of feeds
@@ -28,7 +28,7 @@ class Figures(msgspec.Struct):
     error: str = ""  # of the agent, as long as it lasts
     live_error: str = ""  # why QoS 0 messages are not heard, as long as it lasts
 
-    def count(self, records: int, size: int) -> None:
+    def add(self, records: int, size: int) -> None:
         self.records += records
         self.bytes += size
         self.error = ""

@@ -22,7 +22,7 @@ from tocsin.results.reader import Result
 RESULTS_BYTES: Final = 2 << 20  # of a page of results: what is read at once, and a result that goes beyond
 
 
-class Source(Protocol):
+class GroupSource(Protocol):
     """The entries of one group, as its broker has them."""
 
     followed: ResultsSource | None  # what the group's cell says

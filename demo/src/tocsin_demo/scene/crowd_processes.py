@@ -18,7 +18,7 @@ SUBSCRIBE_S: Final = 120.0
 MODULE: Final = "tocsin_demo.scene"
 
 
-class Company:
+class CrowdProcesses:
     """Tells the ledger what the subscribers see."""
 
     def __init__(self, ledger: Ledger) -> None:

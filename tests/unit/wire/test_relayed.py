@@ -11,10 +11,10 @@ from mqtt5 import PublishPacket
 
 from tocsin.errors import Malformed
 from tocsin.model.versions import UNREADABLE
-from tocsin.wire.carriage import NAME_MAX, TOPIC, WAY_MAX, Ticket, pieces, ticket_of, wrap
 from tocsin.wire.codec import Decoder
 from tocsin.wire.connect import V5
 from tocsin.wire.frames import publish_frame
+from tocsin.wire.relayed import NAME_MAX, PATH_MAX, TOPIC, RelayHeader, header_of, pieces, wrap
 
 
 def read(frame: bytes) -> PublishPacket:
@@ -24,24 +24,28 @@ def read(frame: bytes) -> PublishPacket:
 
 
 def test_a_ticket_and_its_frames_come_back_as_they_were() -> None:
-    ticket = Ticket("north", ("b", "c"), 3)
-    packet = read(wrap(ticket, b"frames"))
-    assert (packet.topic, packet.payload, ticket_of(packet)) == (TOPIC, b"frames", ticket)
+    header = RelayHeader("north", ("b", "c"), 3)
+    packet = read(wrap(header, b"frames"))
+    assert (packet.topic, packet.payload, header_of(packet)) == (TOPIC, b"frames", header)
 
 
 @pytest.mark.parametrize(
-    "ticket",
-    [Ticket("n" * (NAME_MAX + 1), (), 0), Ticket("n", ("b",) * (WAY_MAX + 1), 0), Ticket("n", (), -1)],
+    "header",
+    [
+        RelayHeader("n" * (NAME_MAX + 1), (), 0),
+        RelayHeader("n", ("b",) * (PATH_MAX + 1), 0),
+        RelayHeader("n", (), -1),
+    ],
 )
-def test_a_ticket_beyond_the_bounds_is_refused(ticket: Ticket) -> None:
+def test_a_ticket_beyond_the_bounds_is_refused(header: RelayHeader) -> None:
     with pytest.raises(Malformed):
-        ticket_of(read(wrap(ticket, b"")))
+        header_of(read(wrap(header, b"")))
 
 
 @given(st.none() | st.binary(max_size=60))
 def test_arbitrary_bytes_are_no_ticket_or_one_but_never_raise_anything_else(data: bytes | None) -> None:
     with contextlib.suppress(*UNREADABLE):
-        ticket_of(PublishPacket(TOPIC, b"", correlation_data=data))
+        header_of(PublishPacket(TOPIC, b"", correlation_data=data))
 
 
 @given(st.lists(st.binary(max_size=400), max_size=30), st.integers(1, 1_000))

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tocsin.cli.sources import FILE_MAX_BYTES, network_settings, process_settings, read
+from tocsin.cli.setting_options import FILE_MAX_BYTES, network_settings, process_settings, read
 from tocsin.errors import OperatorError, SettingError
 from tocsin.runtime.network.directory import BrokerAddress, NetworkFile
 
