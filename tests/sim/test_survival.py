@@ -18,7 +18,7 @@ from tocsin.broker.connection.connection import Connection
 from tocsin.broker.delivery.client_delivery import DurableDelivery
 from tocsin.broker.delivery.message_log import MessageLog, Stored
 from tocsin.broker.delivery.session_lifecycle import Departures
-from tocsin.broker.door.clients import Clients
+from tocsin.broker.entrance.clients import Clients
 from tocsin.broker.forwarding.exchange import Exchange
 from tocsin.broker.links.pool import LinkPool
 from tocsin.broker.survival import provisional

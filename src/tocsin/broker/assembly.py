@@ -14,9 +14,9 @@ import msgspec
 import structlog
 
 from tocsin.broker.channels.result_reader import ResultFiles
-from tocsin.broker.door.readdressing import Mover
-from tocsin.broker.door.redirects import Redirects
-from tocsin.broker.door.websocket import framed
+from tocsin.broker.entrance.readdressing import Mover
+from tocsin.broker.entrance.redirects import Redirects
+from tocsin.broker.entrance.websocket import framed
 from tocsin.broker.identity import forget_link_secret
 from tocsin.broker.links.link import LinkSecurity
 from tocsin.broker.parts import Parts, Ports, Stored
@@ -183,7 +183,7 @@ class Broker:
             settings, self._spare or own.id, own.cluster, standby=own.role == Role.STANDBY
         )
         self._mover = Mover(site, f"{own.id}:address", self._open_doors, self._readdressed)
-        self._shut: dict[str, Callable[[], None]] = {}  # what closes each open door for clients
+        self._shut: dict[str, Callable[[], None]] = {}  # what closes each open listener for clients
         self._log = structlog.get_logger()
         self._sent_away = 0  # clients that were told of another broker
 
@@ -254,7 +254,7 @@ class Broker:
     async def _open_doors(self, listening: Sockets) -> None:
         """Let peers and clients in by these sockets, and no longer by earlier ones of the same names."""
         if LINK_LISTENER in listening:
-            self.parts.link_door.open(listening[LINK_LISTENER])
+            self.parts.link_listener.open(listening[LINK_LISTENER])
         web = framed(self.parts.listener)
         for name, tls, wrap in (
             ("port", False, None),
@@ -317,7 +317,7 @@ class Broker:
             asyncio.create_task(self._fitness.run()),
             asyncio.create_task(parts.isolation.run(self._table)),
             asyncio.create_task(parts.listener.ending.wait()),
-            asyncio.create_task(parts.link_door.ending.wait()),
+            asyncio.create_task(parts.link_listener.ending.wait()),
             asyncio.create_task(self._host.stopped()),
         )
         try:
@@ -326,7 +326,7 @@ class Broker:
                 if task.done():
                     task.result()  # a bug of ours: let it be seen
             for task in tasks[:2]:
-                task.cancel()  # they may be about to open a door
+                task.cancel()  # they may be about to open a listener
             await self._stop()
             for each in listening.values():
                 each.close()  # no more than those that were never opened
@@ -340,7 +340,7 @@ class Broker:
         self._host.report("stopping")
         clients = self.parts.listener.clients
         await self.parts.listener.close()
-        await self.parts.link_door.close()
+        await self.parts.link_listener.close()
         self.parts.registry.release()
         self._driver.post(Leaving(cause=f"{self._own.id}:stop"))
         await self._driver.flush()
@@ -370,7 +370,7 @@ class Broker:
         lacking = self.parts.replication.problem()
         problems = [f"no link to {', '.join(away)}"] if away else []
         late = self.parts.retained.problem()
-        doors = (self.parts.listener.guard.problem(), self.parts.link_door.problem)
+        doors = (self.parts.listener.guard.problem(), self.parts.link_listener.problem)
         others = (lacking, self.parts.isolation.problem(), late, self._mover.problem, *doors)
         problems += [each for each in others if each is not None]
         if problems:

@@ -3,7 +3,7 @@
 Each part is given what it needs when it is made, and none is changed afterwards to know another. So they are made in
 the order of their knowledge:
 
-    who is in (``door.clients``), counts, budget
+    who is in (``entrance.clients``), counts, budget
       → the log, retained messages, channels, groups           what the store has
       → replication, sessions, provisional service             what outlives a connection
       → the exchange, wills, takeovers, gossip                 what goes on without one
@@ -39,16 +39,16 @@ from tocsin.broker.delivery.session_lifecycle import (
 )
 from tocsin.broker.delivery.session_store import Sessions
 from tocsin.broker.delivery.wills import WillInquiries, WillPublisher, Wills
-from tocsin.broker.door.clients import Clients
-from tocsin.broker.door.listener import Listener
-from tocsin.broker.door.ownership import Ownership
-from tocsin.broker.door.passed_on import PassedOnClient
-from tocsin.broker.door.redirects import Redirects
-from tocsin.broker.door.registrar import Registrar
+from tocsin.broker.entrance.clients import Clients
+from tocsin.broker.entrance.listener import Listener
+from tocsin.broker.entrance.ownership import Ownership
+from tocsin.broker.entrance.passed_on import PassedOnClient
+from tocsin.broker.entrance.redirects import Redirects
+from tocsin.broker.entrance.registrar import Registrar
 from tocsin.broker.forwarding.exchange import Counts, Exchange
 from tocsin.broker.forwarding.fanout import Outbox
-from tocsin.broker.links.door import LinkDoor
 from tocsin.broker.links.link import Link, LinkSecurity
+from tocsin.broker.links.listener import LinkListener
 from tocsin.broker.links.pool import LinkPool
 from tocsin.broker.links.probes import Probes
 from tocsin.broker.retained.table import Retained, retained_table
@@ -446,7 +446,7 @@ class Parts:
             registrar=self.registrar,
         )
         self.removal = Removal(self._broker, self.listener)
-        self.link_door = LinkDoor(
+        self.link_listener = LinkListener(
             ports.security,
             limits,
             self.exchange,

@@ -131,8 +131,8 @@ class SysTopics:
             "probes/made": str(parts.probes.machine.made),
             "probes/failed": str(parts.probes.machine.failed),
             "probes/bytes/sent": str(parts.probes.machine.sent_bytes),
-            "probes/answered": str(parts.link_door.probes),
-            "probes/bytes/received": str(parts.link_door.probed_bytes),
+            "probes/answered": str(parts.link_listener.probes),
+            "probes/bytes/received": str(parts.link_listener.probed_bytes),
             **self._budgets(),
         }
 

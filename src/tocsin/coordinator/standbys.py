@@ -54,7 +54,7 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 class Replacement(msgspec.Struct, frozen=True):
-    """Who would take a broker's place, or was given it, and why: the first of the candidates, which are in order."""
+    """The standby that would take a broker's place, or was given it, and why: the first of the ordered candidates."""
 
     broker: str
     cluster: str

@@ -1,4 +1,4 @@
-"""The feeder process: an agent for each feed that is defined, the HTTP door, and how they are.
+"""The feeder process: an agent for each feed that is defined, the HTTP endpoint, and how they are.
 
 Definitions are watched. A new feed gets an agent, a dropped feed loses its agent and its cell, and a feed that was
 dropped and created again starts from the beginning. An agent that fails is made again after a while
@@ -20,9 +20,9 @@ from tocsin.client.address import Server
 from tocsin.config import Settings
 from tocsin.errors import FormatNewer, OperatorError, StoreError, TocsinError
 from tocsin.feeds.agent import Agent, Work, together
-from tocsin.feeds.door import Door
 from tocsin.feeds.filling import Filling
 from tocsin.feeds.folder import FolderAgent
+from tocsin.feeds.http_endpoint import HttpEndpoint
 from tocsin.feeds.kafka import KafkaAgent
 from tocsin.feeds.live import LiveSubscriber
 from tocsin.feeds.messages import MessageAgent
@@ -60,7 +60,7 @@ Make = Callable[[Work], Agent]
 
 
 class HttpAgent:
-    """A feed whose records come by themselves, through the door."""
+    """A feed whose records come by themselves, through the endpoint."""
 
     async def run(self) -> None:
         await asyncio.Event().wait()
@@ -172,7 +172,7 @@ class Feeder:
         self.running: dict[str, Running] = {}
 
     def find(self, name: str) -> Work | None:
-        """A feed that runs, by its name, for the door."""
+        """A feed that runs, by its name, for the endpoint."""
         found = self.running.get(name.lower())
         return None if found is None else found.work
 
@@ -355,8 +355,8 @@ async def _serve(process: Process, guard: Guard, store: Store, cells: Table, lea
         brokers=brokers_of(settings),
     )
     catalogue = await store.table(places.catalogue)
-    door = Door(settings.feeds, guard, places, feeds, cells, feeder.find)
-    await door.open()
+    endpoint = HttpEndpoint(settings.feeds, guard, places, feeds, cells, feeder.find)
+    await endpoint.open()
 
     async def answer(delivery: BusMessage) -> bytes:
         try:
@@ -370,7 +370,7 @@ async def _serve(process: Process, guard: Guard, store: Store, cells: Table, lea
         await asyncio.Event().wait()
 
     async def status() -> Status:
-        return await feeder.status(" ".join(door.addresses))
+        return await feeder.status(" ".join(endpoint.addresses))
 
     chosen = settings.feeds
     try:
@@ -383,21 +383,21 @@ async def _serve(process: Process, guard: Guard, store: Store, cells: Table, lea
                 feeder.follow(catalogue),
                 sweep(),
                 lease.keep(),
-                door.keep(),
+                endpoint.keep(),
                 guard.watch(lambda changed: None),
-                _report(process, feeder, door, metrics),
+                _report(process, feeder, endpoint, metrics),
             )
         process.report("stopping")
     finally:
-        await door.close()
+        await endpoint.close()
         await feeder.stop()
 
 
-async def _report(process: Process, feeder: Feeder, door: Door, metrics: str) -> None:
+async def _report(process: Process, feeder: Feeder, endpoint: HttpEndpoint, metrics: str) -> None:
     while True:
         failing = [each for each in feeder.running.values() if each.counts.error]
         facts = {
-            "http": " ".join(door.addresses),
+            "http": " ".join(endpoint.addresses),
             "metrics": metrics,
             "feeds": len(feeder.running),
             "failing": len(failing),

@@ -58,7 +58,7 @@ class Status(msgspec.Struct, frozen=True):
     """The feeder."""
 
     feeds: tuple[FeedStatus, ...]
-    http: str  # the address of its HTTP door; empty: none
+    http: str  # the address of its HTTP endpoint; empty: none
 
 
 def source_words(feed: Feed) -> str:

@@ -10,7 +10,7 @@ from mqtt5 import ConnAckPacket, ConnectPacket, DisconnectPacket, PingReqPacket,
 
 from tests.unit.broker.harness import OWN, Door, until
 from tests.unit.broker.talk import LASTING, nothing_more
-from tocsin.broker.door.redirects import Redirects
+from tocsin.broker.entrance.redirects import Redirects
 from tocsin.config import Limits
 from tocsin.core.coordination.participant.signals import GuestCame, GuestWent
 from tocsin.core.machine import Event

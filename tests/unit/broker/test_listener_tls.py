@@ -19,7 +19,7 @@ from mqtt5 import (
 from tests.certificates import Authority
 from tests.unit.broker.guarded import GuardedDoor
 from tests.unit.broker.harness import DEADLINE_S, Door, until
-from tocsin.broker.door import listener as module
+from tocsin.broker.entrance import listener as module
 from tocsin.config import Limits, Settings, Tls
 
 

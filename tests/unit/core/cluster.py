@@ -48,7 +48,7 @@ class Node:
 
 
 class Cluster:
-    """See the module's text. Who may reach whom is ``reach``; a word needs a link that was asked for."""
+    """A cluster's landmark machines, joined by links that lose nothing. A message needs a link that was asked for."""
 
     def __init__(self, brokers: Iterable[str], backs: Mapping[str, tuple[str, ...]] | None = None) -> None:
         self.nodes = {broker: Node(broker) for broker in brokers}

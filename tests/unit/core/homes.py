@@ -232,7 +232,7 @@ class Process:
 
 
 class World:
-    """See the module's text."""
+    """Brokers, their clients and a leader, in virtual time: brokers fail, and clients find their homes again."""
 
     def __init__(self, clients: int = 4) -> None:
         self.now_us = 0

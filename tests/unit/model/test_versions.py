@@ -133,7 +133,7 @@ WITHOUT: Final = {
 WITHOUT_JSON: Final = {
     "broker/channels/pulls.py": "the last message of an answer, which says its version",
     "client/pull.py": "the same, and the question, which says its own",
-    "broker/door/registrar.py": "the answer about an account, which says its version",
+    "broker/entrance/registrar.py": "the answer about an account, which says its version",
     "client/accounts.py": "the same, and the request, which says its own",
     "core/access/registration.py": "a request about an account, whose version is the key v",
     "coordinator/door/lookup.py": "answers of the door, which say their version",

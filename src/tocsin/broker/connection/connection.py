@@ -80,7 +80,7 @@ SERVER_UNAVAILABLE: Final = 0x88
 SESSION_TAKEN_OVER: Final = 0x8E  # the session is another connection's to keep or to forget
 
 if TYPE_CHECKING:
-    from tocsin.broker.door.listener import Listener
+    from tocsin.broker.entrance.listener import Listener
 
 
 class Connection(asyncio.Protocol):

@@ -23,7 +23,7 @@ from tocsin.broker.delivery.client_delivery import DurableDelivery
 from tocsin.broker.delivery.message_log import MessageLog
 from tocsin.broker.delivery.session_store import HANDED, Sessions
 from tocsin.broker.delivery.wills import Wills
-from tocsin.broker.door.ownership import Ownership
+from tocsin.broker.entrance.ownership import Ownership
 from tocsin.broker.shared.groups import Groups
 from tocsin.broker.survival.covering import Covers
 from tocsin.broker.survival.orphans import Orphans
@@ -59,7 +59,7 @@ from tocsin.ports import BusMessage
 from tocsin.runtime.machines.clock import wall_us
 
 if TYPE_CHECKING:
-    from tocsin.broker.door.clients import Clients
+    from tocsin.broker.entrance.clients import Clients
 
 
 class RecordPrefixes:

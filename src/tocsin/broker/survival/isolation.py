@@ -377,5 +377,5 @@ class Isolation:
         }
 
     def found_at(self, broker: str) -> BrokerInfo | None:
-        """Who serves the clients of a lost broker: the cluster's choice, while no leader is heard."""
+        """The broker that serves a lost broker's clients: the cluster's choice, while no leader is heard."""
         return self._gossip.stands_in_for(broker) or self._view.found_at(broker)

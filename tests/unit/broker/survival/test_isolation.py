@@ -209,7 +209,7 @@ async def test_one_that_leaves_does_not_strike_out_another_of_its_name(cluster: 
 async def test_words_come_over_links_and_from_no_client() -> None:
     told: list[tuple[str, str, bytes]] = []
     async with Door(Limits()) as door:
-        door.link_door.hear = lambda peer, topic, payload: told.append((peer, topic, bytes(payload)))
+        door.link_listener.hear = lambda peer, topic, payload: told.append((peer, topic, bytes(payload)))
         client = await door.peer("c")
         client.send(PublishPacket(WORDS, b"forged", user_properties=MARK), PingReqPacket())
         await client.receive(PingRespPacket)

@@ -190,8 +190,8 @@ class Promotions:
         pending: Collection[Promoted],
         now_us: int,
     ) -> tuple[list[Promoted], list[Effect]]:
-        """Who is promoted now, and what there is to ask and to say. ``pending`` are promotions on their way into the
-        log."""
+        """The promotions to make now, and what there is to ask and to say. ``pending`` are promotions on their way into
+        the log."""
         taken = {each.standby for each in pending}
         free = [each for each in _free(survival, members) if each.id not in taken]
         filled = {*survival.promotions.values(), *(each.broker for each in pending)}

@@ -199,7 +199,7 @@ class Recruiting:
     # ── looking ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def look(self, network: Network, now_us: int) -> list[Effect]:
-        """Who is recruited, given up or released now, and whom to ask."""
+        """Recruit, give up or release brokers, and ask those that have to say something first."""
         self._clients = dict(network.clients)
         infos = {each.id: each for each in network.members}
         for table in (self._told, self._silent):

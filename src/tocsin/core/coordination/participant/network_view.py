@@ -95,7 +95,7 @@ class NetworkView:
         return bool(self._backed.locally or self._backed.remotely or self._stands_in)
 
     def found_at(self, broker: str) -> BrokerInfo | None:
-        """Who serves the clients of a broker that is lost: its stand-in, or the standby that has its name by now. None
+        """The broker that serves a lost broker's clients: its stand-in, or the standby that has its name by now. None
         if it is there itself, or nobody does."""
         moved = self.vacancies.get(broker)
         return self.replaced.get(broker) if moved is None else moved.to

@@ -34,7 +34,7 @@ from tests.unit.broker.web import (
     WebPeer,
     frame,
 )
-from tocsin.broker.door import websocket
+from tocsin.broker.entrance import websocket
 from tocsin.config import Limits
 from tocsin.wire.codec import encode
 from tocsin.wire.connect import V5, V311, Version

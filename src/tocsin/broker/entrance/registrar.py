@@ -54,7 +54,7 @@ WriteNote = Callable[[str, str, str, str, str], None]
 
 
 class _Client:
-    """Who waits for an answer, and where it goes."""
+    """A client that waits for an answer, and the topic that it goes to."""
 
     __slots__ = ("address", "connection", "correlation", "reply")
 

@@ -35,7 +35,7 @@ from tocsin.broker.connection.connection import Connection
 from tocsin.wire.websocket import FRAME_MARGIN_BYTES, ORIGIN_MAX, PATH, REQUEST_MAX_BYTES, SUBPROTOCOL
 
 if TYPE_CHECKING:
-    from tocsin.broker.door.listener import Listener
+    from tocsin.broker.entrance.listener import Listener
 
 CLOSE_DEADLINE_S: Final = 5.0  # for the other side's CLOSE, and for the last bytes before it
 

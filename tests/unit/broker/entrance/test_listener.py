@@ -19,7 +19,7 @@ from mqtt5 import (
 
 from tests.unit.broker.harness import Door, until
 from tests.unit.broker.talk import nothing_more
-from tocsin.broker.door.listener import listening_socket
+from tocsin.broker.entrance.listener import listening_socket
 from tocsin.config import Limits
 from tocsin.errors import PortTaken
 from tocsin.model.network import BrokerInfo, Role, Route, Scheme, Scope

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.unit.broker.harness import until
-from tocsin.broker.door.ownership import REFUSED, Ownership
+from tocsin.broker.entrance.ownership import REFUSED, Ownership
 from tocsin.core.access.ownership import Claim
 from tocsin.errors import DeadlineExceeded
 from tocsin.ports import BusMessage

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tocsin.broker.door.redirects import Redirects
+from tocsin.broker.entrance.redirects import Redirects
 from tocsin.core.coordination.participant.signals import GuestCame, GuestWent
 from tocsin.core.machine import Event
 from tocsin.core.session.signals import Accepted, Authenticate

@@ -28,7 +28,7 @@ from mqtt5 import (
 
 from tests.unit.broker.guarded import GuardedDoor, answer
 from tests.unit.broker.harness import Peer, until
-from tocsin.broker.door.registrar import ASKING_MAX
+from tocsin.broker.entrance.registrar import ASKING_MAX
 from tocsin.client.accounts import AsyncAccounts
 from tocsin.config import Access, Settings
 from tocsin.core.access.admission import Origin

@@ -1,4 +1,4 @@
-"""The HTTP door of feeds: ``POST /feeds/NAME`` with records, answered with 202 once the log of feeds has them.
+"""The HTTP endpoint of feeds: ``POST /feeds/NAME`` with records, answered with 202 once the log of feeds has them.
 
 **Identity.** A client certificate's name, or the user of ``Authorization: Basic`` whose password the users' file has;
 an anonymous client is admitted from where ``access.anonymous`` allows it. Where there are rules, the sender needs to be
@@ -44,7 +44,7 @@ _ENCODINGS: Final = (None, b"identity")
 NO_FEED: Final = Answer(404, {"error": "there is no such feed here; POST to /feeds/NAME of a feed FROM HTTP"})
 
 
-class Door:
+class HttpEndpoint:
     """Serves ``POST /feeds/NAME`` over HTTP. ``find`` gives the work of a feed, by its name."""
 
     def __init__(

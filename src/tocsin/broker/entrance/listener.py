@@ -1,6 +1,6 @@
-"""The broker's door: accepts connections within bounds, has them authenticated, and knows the connected clients.
+"""The broker's entrance: accepts connections within bounds, has them authenticated, and knows the connected clients.
 
-    accepted ──► half open ──CONNECT──► authenticated (``broker.door.authentication``) ──► in, under its client id
+    accepted ──► half open ──CONNECT──► authenticated (``broker.entrance.authentication``) ──► in, under its client id
 
 Bounds, before anything is spent on a connection: how many an address may open in a second, how many sockets there are,
 and how many of them have not said CONNECT. If there are too many of the last kind the oldest goes: an honest client
@@ -26,12 +26,12 @@ from mqtt5 import PublishPacket
 from tocsin.broker.connection.connection import Connection
 from tocsin.broker.connection.turns import Turns
 from tocsin.broker.delivery.durable import Durable
-from tocsin.broker.door.authentication import Authenticator
-from tocsin.broker.door.clients import Clients
-from tocsin.broker.door.overdue import Packets, Unread
-from tocsin.broker.door.ownership import Ownership
-from tocsin.broker.door.redirects import Redirects
-from tocsin.broker.door.registrar import ASKING_MAX, Registrar
+from tocsin.broker.entrance.authentication import Authenticator
+from tocsin.broker.entrance.clients import Clients
+from tocsin.broker.entrance.overdue import Packets, Unread
+from tocsin.broker.entrance.ownership import Ownership
+from tocsin.broker.entrance.redirects import Redirects
+from tocsin.broker.entrance.registrar import ASKING_MAX, Registrar
 from tocsin.broker.forwarding.exchange import Exchange
 from tocsin.broker.survival.losses import Losses
 from tocsin.config import Limits
@@ -98,7 +98,7 @@ def listening_socket(host: str, port: int, broker_id: str) -> socket.socket:
 
 
 class Listener:
-    """The door of one broker.
+    """The entrance of one broker.
 
     ``register`` has the connected clients, ``guard`` users, rules and certificates, ``durable`` the parts that each
     connection gets. ``refuge`` is the server reference for a client of some scheme that there is no room for,

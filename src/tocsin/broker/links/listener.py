@@ -1,15 +1,15 @@
-"""The door for links: a listener of its own, which only brokers of this network pass.
+"""The listener for links, which only brokers of this network pass.
 
     accepted ──► TLS handshake, both sides show certificates ──► the certificate names a broker of this network
              ──► CONNECT under that name (``core.links.incoming``) ──► what it brings is relayed
 
 Nothing of a client's is here: no sessions, no users, no rules. The messages of a link were checked at their first
-broker. Bounds are those of a door that strangers may knock at as well: connections a second from one address,
+broker. Bounds are those of a listener that strangers may come to as well: connections a second from one address,
 handshakes at a time, links in all. A peer has one link to us; its next one ends the one before. A probe
 (``core.links.incoming``) is no link, and ends none. A peer may make PROBES_BURST probes at once, and one every
 PROBE_EVERY_S.
 
-A coordinator of this network is no peer: it passes clients on (``broker.door.passed_on``), and is handed to
+A coordinator of this network is no peer: it passes clients on (``broker.entrance.passed_on``), and is handed to
 ``pass_on``. Those connections count as clients, not as links.
 """
 
@@ -75,7 +75,7 @@ PassOn = Callable[[asyncio.Transport], asyncio.Protocol]
 Hear = Callable[[str, str, bytes], None]  # who speaks, as its certificate says, on which topic, and what
 
 
-class LinkDoor:
+class LinkListener:
     """The links from other brokers to this one. ``hear`` is told the words of brokers of the cluster; ``pass_on`` makes
     the protocol of a connection over which a coordinator passes a client on."""
 
@@ -103,8 +103,10 @@ class LinkDoor:
         self._links: dict[str, IncomingConnection] = {}  # that are up, by the peer's name
         self._connections: dict[IncomingConnection, None] = {}  # in the order in which they came
         self._handshakes: dict[asyncio.Task[None], None] = {}  # oldest first
-        self.ending = Ending()  # a door that does not accept any more is of no use: the broker ends with it
-        self._tasks = Tasks("the door for links", self.ending.fail)
+        self.ending = (
+            Ending()
+        )  # a listener that does not accept any more is of no use: the broker ends with it
+        self._tasks = Tasks("the listener for links", self.ending.fail)
         self._accepting: asyncio.Task[None] | None = None
         self._is_closed = False
         self._no_tls_said = -NO_TLS_SAID_S
@@ -254,26 +256,28 @@ class LinkDoor:
 class IncomingConnection(asyncio.Protocol):
     """One connection of a peer's; nothing is read from it before its certificate was looked at."""
 
-    def __init__(self, door: LinkDoor) -> None:
-        self._door = door
+    def __init__(self, listener: LinkListener) -> None:
+        self._listener = listener
         self._transport: asyncio.Transport | None = None
-        self._decoder = Decoder(door.limits.packet_max_bytes + PACKET_MARGIN_BYTES)
+        self._decoder = Decoder(listener.limits.packet_max_bytes + PACKET_MARGIN_BYTES)
         self._cluster: str | None = None  # once it is up
         self._machine: IncomingLink
         self._shell: Shell
         self.post: Callable[..., None] = _nothing
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        peer = self._door.admit(self, transport)
+        peer = self._listener.admit(self, transport)
         if peer is None:
             cast(asyncio.Transport, transport).abort()
             return
         if peer.role != BROKER_ROLE:
             transport = cast(asyncio.Transport, transport)
-            transport.set_protocol(self._door.pass_on(transport))
+            transport.set_protocol(self._listener.pass_on(transport))
             return
         self._transport = cast(asyncio.Transport, transport)
-        self._machine = IncomingLink(peer.name, self._door.limits, partial(self._door.may_probe, peer.name))
+        self._machine = IncomingLink(
+            peer.name, self._listener.limits, partial(self._listener.may_probe, peer.name)
+        )
         self._shell = Shell(self._machine, self._carry_out, self._failed)
         self.post = self._shell.post
         self.post(Opened(assigned_client_id=""))
@@ -306,15 +310,15 @@ class IncomingConnection(asyncio.Protocol):
         elif isinstance(item, PublishRun):
             assert cluster is not None, "runs are read once the link is up"
             if self._machine.takes(item.topic, item.count):
-                self._door.receiver.relay_run(cluster, item)
+                self._listener.receiver.relay_run(cluster, item)
         elif cluster is not None and type(item) is PublishPacket and item.qos == AT_MOST_ONCE:
             topic = self._machine.topic_of(item)
             if topic is None:
                 return
             if topic.startswith(NEAR_PREFIX):
-                self._door.hear(self._machine.peer, topic, item.payload)
+                self._listener.hear(self._machine.peer, topic, item.payload)
             else:
-                self._door.receiver.relay(cluster, topic, item)
+                self._listener.receiver.relay(cluster, topic, item)
         else:
             self.post(PacketArrived(packet=item, version=self._decoder.version or V5))
 
@@ -329,13 +333,13 @@ class IncomingConnection(asyncio.Protocol):
                 if self._transport is not None and not self._transport.is_closing():
                     self._transport.write(encode(packet, V5))
             case ProbeTaken(size=size):
-                self._door.probed_bytes += size
+                self._listener.probed_bytes += size
             case LinkUp(cluster=cluster):
                 self._cluster = cluster
-                self._door.up(self._machine.peer, self)
+                self._listener.up(self._machine.peer, self)
             case Close():
                 self._shell.close()
-                self._door.closed(self._machine.peer, self, effect)
+                self._listener.closed(self._machine.peer, self, effect)
                 self._hang_up()
             case _:
                 self._shell.carry_out(effect)

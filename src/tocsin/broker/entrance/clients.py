@@ -1,6 +1,6 @@
 """The connected clients: the connections of one broker, by client id, with the proof of each.
 
-This is the one register that the door fills and all others read. It is made before any part that asks for connected
+This is the one register that the listener fills and all others read. It is made before any part that asks for connected
 clients, so that none of them has to be told later: the copies for backups, claims to client ids, sessions that nobody
 serves, provisional service. It also has the ways in which a broker ends or hurries a connection on purpose.
 """

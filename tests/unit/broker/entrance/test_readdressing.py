@@ -11,9 +11,9 @@ import pytest
 from mqtt5 import ConnAckPacket, ConnectPacket, TopicFilter
 
 from tests.unit.broker.harness import Door, Peer, until
-from tocsin.broker.door import readdressing as module
-from tocsin.broker.door.listener import listening_socket
-from tocsin.broker.door.readdressing import Mover
+from tocsin.broker.entrance import readdressing as module
+from tocsin.broker.entrance.listener import listening_socket
+from tocsin.broker.entrance.readdressing import Mover
 from tocsin.config import Limits
 from tocsin.core.coordination.participant.readdressing import Addresses, At
 from tocsin.errors import OperatorError, PortTaken
@@ -125,7 +125,7 @@ async def test_clients_of_a_door_that_is_shut_stay() -> None:
 
 async def test_links_come_in_by_the_last_door_alone() -> None:
     async with Door(Limits()) as broker:
-        broker.link_door.open(listening_socket("127.0.0.3", broker.link_port, "north-1"))
+        broker.link_listener.open(listening_socket("127.0.0.3", broker.link_port, "north-1"))
         await until(lambda: broker._links.fileno() < 0)
         _, writer = await asyncio.open_connection("127.0.0.3", broker.link_port)
         with pytest.raises(OSError):

@@ -20,7 +20,7 @@ from tocsin.config import Access, Feeds, Settings, Tls
 from tocsin.errors import OperatorError, OutcomeUnknown, PortTaken, StoreFull, StoreUnavailable
 from tocsin.feeds import http
 from tocsin.feeds.agent import Work
-from tocsin.feeds.door import Door
+from tocsin.feeds.http_endpoint import HttpEndpoint
 from tocsin.feeds.keys import sender_of
 from tocsin.model.catalogue import HttpSource, TopicSource
 from tocsin.ports import Record
@@ -62,7 +62,7 @@ class Caller:
 class House:
     """A door with a feed behind it."""
 
-    def __init__(self, desk: Desk, door: Door, works: dict[str, Work]) -> None:
+    def __init__(self, desk: Desk, door: HttpEndpoint, works: dict[str, Work]) -> None:
         self.desk, self.door, self.works = desk, door, works
         self.port = int(door.addresses[0].rpartition(":")[2])
 
@@ -88,7 +88,9 @@ async def house(
     desk = await Desk.open(clock)
     works = {"reports": desk.work(HttpSource()), "other": desk.work(TopicSource("a"), name="Other")}
     feeds = Feeds(**{"http_port": 0, "http_host": "127.0.0.1", **chosen})
-    door = Door(feeds, guard, PLACES, log or desk.feeds, desk.cells, lambda name: works.get(name.lower()))
+    door = HttpEndpoint(
+        feeds, guard, PLACES, log or desk.feeds, desk.cells, lambda name: works.get(name.lower())
+    )
     await door.open()
     try:
         yield House(desk, door, works)

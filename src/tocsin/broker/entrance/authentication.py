@@ -15,8 +15,8 @@ import msgspec
 import structlog
 
 from tocsin.broker.connection.connection import Connection
-from tocsin.broker.door.clients import Clients
-from tocsin.broker.door.passed_on import PASSED_ON
+from tocsin.broker.entrance.clients import Clients
+from tocsin.broker.entrance.passed_on import PASSED_ON
 from tocsin.core.access.admission import (
     CLIENT_ID_NOT_VALID,
     NOT_AUTHORIZED,
@@ -158,7 +158,8 @@ class Authenticator:
         return None
 
     def _decide(self, asked: Authenticate, origin: Origin) -> Admitted | CheckPassword | Rejected:
-        """A connection beside a client's own needs no room among the clients: the door bounds those by themselves."""
+        """A connection beside a client's own needs no room among the clients: the listener bounds those by
+        themselves."""
         clients = 0 if asked.aside else len(self._clients.present)
         return self._admission.decide(asked, clients, origin, self._refuge)
 

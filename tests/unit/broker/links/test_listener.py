@@ -13,9 +13,9 @@ from structlog.testing import capture_logs
 
 from tests.unit.broker.harness import DEADLINE_S, NETWORK, Door, Peer, security_of, until
 from tests.unit.broker.talk import nothing_more
-from tocsin.broker.links import door as link_door
-from tocsin.broker.links.door import LinkDoor
+from tocsin.broker.links import listener as link_listener
 from tocsin.broker.links.link import Link, LinkSecurity
+from tocsin.broker.links.listener import LinkListener
 from tocsin.broker.links.probes import Probes
 from tocsin.config import Limits
 from tocsin.core.links import incoming as incoming_link
@@ -62,15 +62,15 @@ async def test_messages_come_over_a_link(door: Door) -> None:
     link = await door.link("south-1", "south")
     link.send(PublishPacket("a/x", b"1"), PublishPacket("a/x", b"2"), PublishPacket("a/y", b"3"))
     assert [(await subscriber.receive(PublishPacket)).payload for _ in range(3)] == [b"1", b"2", b"3"]
-    assert door.link_door.links == 1
+    assert door.link_listener.links == 1
     link.close()
-    await until(lambda: door.link_door.links == 0)
+    await until(lambda: door.link_listener.links == 0)
 
 
 async def test_a_certificate_of_another_authority_is_no_link(door: Door, tmp_path: Path) -> None:
     other = Authority.open_or_make(tmp_path / "other", NETWORK).ensure("south-1", role="broker")
     assert await refused(door, PeerTls(other).client)
-    assert door.link_door.links == 0
+    assert door.link_listener.links == 0
 
 
 @pytest.mark.parametrize(("network", "role"), [("net", "feeder"), ("net", "operator"), ("another", "broker")])
@@ -80,14 +80,14 @@ async def test_a_certificate_that_is_no_brokers_of_this_network_is_no_link(netwo
         directory = door.security.tls._credentials.ca_path.parent  # the same authority
         found = Authority.open_or_make(directory, network).issue(f"x-{network}", role=role)
         assert await refused(door, PeerTls(found).client)
-        assert door.link_door.refused == 1
+        assert door.link_listener.refused == 1
 
 
 async def test_nobody_is_a_link_without_a_certificate(door: Door) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     assert await refused(door, context)
-    assert door.link_door.links == 0
+    assert door.link_listener.links == 0
 
 
 async def test_nobody_is_a_link_without_tls(door: Door) -> None:
@@ -97,7 +97,7 @@ async def test_nobody_is_a_link_without_tls(door: Door) -> None:
     async with asyncio.timeout(DEADLINE_S):
         assert (await reader.read(100))[:1] != b"\x20"
     peer.close()
-    await until(lambda: door.link_door.refused == 1)
+    await until(lambda: door.link_listener.refused == 1)
 
 
 async def test_strangers_do_not_fill_the_log() -> None:
@@ -107,7 +107,7 @@ async def test_strangers_do_not_fill_the_log() -> None:
         async with Door(Limits()) as door:
             for _ in range(4):
                 assert await refused(door, context)
-            await until(lambda: door.link_door.refused == 4)
+            await until(lambda: door.link_listener.refused == 4)
     told = [each["log_level"] for each in lines if each["event"] == "no TLS with who wanted to be a link"]
     assert told == ["info", "debug", "debug", "debug"]
 
@@ -128,9 +128,9 @@ async def test_a_broker_with_no_common_level_is_refused_and_others_are_served(do
     assert int(answer.reason_code) == 0x84
     assert "upgrade the older one" in (answer.reason_str or "")
     assert await link.closed()
-    assert door.link_door.links == 0
+    assert door.link_listener.links == 0
     await door.link("south-2", "south")
-    assert door.link_door.links == 1
+    assert door.link_listener.links == 1
 
 
 async def test_a_link_subscribes_to_nothing(door: Door) -> None:
@@ -153,21 +153,21 @@ async def test_the_next_link_of_a_peer_ends_the_one_before(door: Door) -> None:
     before = await door.link("south-1", "south")
     await door.link("south-1", "south")
     assert int((await before.receive(DisconnectPacket)).reason_code) == 0x8E
-    assert door.link_door.links == 1
+    assert door.link_listener.links == 1
 
 
 async def test_what_is_garbage_ends_that_link_only(door: Door) -> None:
     good, bad = await door.link("south-1", "south"), await door.link("south-2", "south")
     bad.writer.write(b"\xff\xff\xff\xff\xff\xff")
     await bad.receive(DisconnectPacket)
-    await until(lambda: door.link_door.links == 1)
+    await until(lambda: door.link_listener.links == 1)
     await nothing_more(good)
 
 
 async def test_handshakes_that_do_not_end_make_room(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_door, "HANDSHAKES_MAX", 3)
+    monkeypatch.setattr(link_listener, "HANDSHAKES_MAX", 3)
     silent = [await asyncio.open_connection("127.0.0.1", door.link_port) for _ in range(5)]
-    await until(lambda: door.link_door.refused == 2)
+    await until(lambda: door.link_listener.refused == 2)
     await door.link("south-1", "south")
     for _, writer in silent:
         writer.close()
@@ -175,7 +175,7 @@ async def test_handshakes_that_do_not_end_make_room(door: Door, monkeypatch: pyt
 
 async def test_links_are_bounded(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     await door.link("south-1", "south")
-    monkeypatch.setattr(link_door, "LINKS_MAX", 1)
+    monkeypatch.setattr(link_listener, "LINKS_MAX", 1)
     with pytest.raises((ssl.SSLError, ConnectionError)):
         await door.link("south-2", "south")
 
@@ -205,7 +205,7 @@ async def test_who_dials_a_broker_of_another_time_hears_why_and_says_so(
             link = dial(BrokerInfo("south-1", "south", Role.EDGE, "127.0.0.1", door.link_port))
             await until(lambda: "upgrade the older one" in link.problem)
             link.close()
-        assert not link.up and door.link_door.links == 0
+        assert not link.up and door.link_listener.links == 0
         assert [each["event"] for each in logs if each["log_level"] == "error"] == ["link is refused"]
 
 
@@ -213,12 +213,12 @@ async def test_whoever_listens_with_another_certificate_of_the_network_hears_not
     """A broker's key was stolen, or a broker listens where another was: it is not the one that is meant."""
     async with Door(Limits(), broker="south-2", cluster="south") as door:
         heard = Heard()
-        door.link_door.receiver = heard
+        door.link_listener.receiver = heard
         link = dial(BrokerInfo("south-1", "south", Role.EDGE, "127.0.0.1", door.link_port))
         link.deliver(b"\x30\x06\x00\x01a\x00xy", 1)
         await until(lambda: link.tried)
         assert "broker south-2 listens there, and not broker south-1" in link.problem
-        assert door.link_door.links == 0 and heard.topics == []
+        assert door.link_listener.links == 0 and heard.topics == []
         link.close()
 
 
@@ -283,7 +283,7 @@ async def test_new_certificates_are_loaded_and_a_removed_authority_ends_its_link
     authority = Authority.open_or_make(tmp_path, NETWORK)
     tls = {name: PeerTls(authority.ensure(name, role="broker")) for name in ("a", "b")}
     heard = Heard()
-    door = LinkDoor(
+    door = LinkListener(
         LinkSecurity(NETWORK, tls["a"]),
         Limits(),
         heard,
@@ -338,18 +338,18 @@ async def test_a_probe_measures_the_way_here_and_leaves_the_link_alone(door: Doo
     delay_us, kbit_s = probes.known()[0][here.id]
     assert delay_us > 0 and kbit_s > 0
     probes.close()
-    assert door.link_door.links == 1
-    assert (door.link_door.probes, door.link_door.probed_bytes) == (1, probes.machine.sent_bytes)
+    assert door.link_listener.links == 1
+    assert (door.link_listener.probes, door.link_listener.probed_bytes) == (1, probes.machine.sent_bytes)
     link.close()
 
 
 async def test_a_peer_may_not_measure_all_the_time(door: Door) -> None:
-    for _ in range(link_door.PROBES_BURST):
+    for _ in range(link_listener.PROBES_BURST):
         await door.link("south-1", "south", connect=probing("south-1"))
     refused = await door.link("south-1", "south", connect=probing("south-1"), accepted=False)
     assert int((await refused.receive(ConnAckPacket)).reason_code) == 0x9F
     await door.link("south-2", "south", connect=probing("south-2"))
-    assert door.link_door.probes == link_door.PROBES_BURST + 1
+    assert door.link_listener.probes == link_listener.PROBES_BURST + 1
 
 
 async def test_what_a_probe_brings_goes_to_nobody(door: Door) -> None:
@@ -357,5 +357,5 @@ async def test_what_a_probe_brings_goes_to_nobody(door: Door) -> None:
     await subscriber.subscribe(TopicFilter("#"), TopicFilter("$probe"))
     probe = await door.link("south-1", "south", connect=probing("south-1"))
     probe.send(PublishPacket("$probe", b"x"), PublishPacket("$probe", b"y"))
-    await until(lambda: door.link_door.probed_bytes == 2)
+    await until(lambda: door.link_listener.probed_bytes == 2)
     await nothing_more(subscriber)

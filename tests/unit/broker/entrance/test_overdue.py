@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from tocsin.broker.door import overdue
-from tocsin.broker.door.overdue import PATIENCE_S, Packets, Unread
+from tocsin.broker.entrance import overdue
+from tocsin.broker.entrance.overdue import PATIENCE_S, Packets, Unread
 from tocsin.core.budgets.budget import Bounds, Budget, Kind, Refusal
 
 BUDGET = Bounds(client=40, user=80, broker=120)  # and a quarter more

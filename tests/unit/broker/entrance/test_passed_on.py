@@ -9,7 +9,7 @@ import pytest
 from mqtt5 import ConnAckPacket, ConnectPacket, DisconnectPacket, PublishPacket, TopicFilter
 
 from tests.unit.broker.harness import Door, Peer, coordinator_tls, security_of
-from tocsin.broker.door.passed_on import PassedOnClient
+from tocsin.broker.entrance.passed_on import PassedOnClient
 from tocsin.config import Limits
 from tocsin.core.access.admission import NOT_AUTHORIZED
 from tocsin.model.network import Scheme
@@ -36,7 +36,7 @@ async def test_passed_on_client_is_served_like_any_other(door: Door, version: Ve
     publisher = await door.peer("p")
     publisher.send(PublishPacket("a/b", b"heard"))
     assert (await peer.receive(PublishPacket)).payload == b"heard"
-    assert door.link_door.links == 0, "it is no link"
+    assert door.link_listener.links == 0, "it is no link"
     (origin,) = [each for each in door.listener.register.origins.values() if each.passed_on]
     assert (origin.address, origin.scheme) == ("127.0.0.7", "mqtt")
 
