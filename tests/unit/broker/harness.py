@@ -1,4 +1,4 @@
-"""A broker's door and middle on a real socket, with a participant that finds a coordinator if there is one
+"""A broker's entrance and middle on a real socket, with a participant that finds a coordinator if there is one
 (``coordination.py``); and peers that speak packets to it."""
 
 from __future__ import annotations

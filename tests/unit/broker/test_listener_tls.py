@@ -1,4 +1,4 @@
-"""TLS at a broker's door, and its bounds on connections, over real sockets."""
+"""TLS at a broker's entrance, and its bounds on connections, over real sockets."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Nothing happens by itself. Processes are killed, started, promoted and deposed, messages are carried, lost and repeated,
 and connections made, read and given up, one step at a time and in any order (``World.step``). ``World.settle`` is the
-rest of time, without trouble. What a broker's door does in reality is here: one client id has one connection, a guest
-is one from its CONNACK on, and a socket that was accepted before a process took another name is hung up.
+rest of time, without trouble. What a broker's entrance does in reality is here: one client id has one connection, a
+guest is one from its CONNACK on, and a socket that was accepted before a process took another name is hung up.
 """
 
 from __future__ import annotations

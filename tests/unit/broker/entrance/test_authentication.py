@@ -1,4 +1,4 @@
-"""Who comes in at a broker's door and what he may do there, over real sockets."""
+"""Log-in at a broker's entrance, and what a user may do then, over real sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients and links at a broker's door, over real sockets."""
+"""Clients and links at a broker's entrance, over real sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Registration at brokers' doors, over real sockets: with the client, and with packets that no client of ours sends."""
+"""Registration at brokers' entrances, over real sockets: with the client, and with packets that no client of ours
+sends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The door for links, on real sockets and with real certificates: who comes in, and what for."""
+"""The listener for links, on real sockets and with real certificates: who comes in, and what for."""
 
 from __future__ import annotations
 
