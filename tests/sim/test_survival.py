@@ -444,7 +444,7 @@ def forgets_the_absent(patch: pytest.MonkeyPatch) -> None:
         absent = [each for each in durable.replication.client_state._away if self.drains]
         if absent:
             owners = dict.fromkeys(absent, "")
-            self._gone = asyncio.ensure_future(durable.entrance._sessions.discard(owners))  # type: ignore[attr-defined]
+            self._gone = asyncio.ensure_future(durable.session_entry._sessions.discard(owners))  # type: ignore[attr-defined]
 
     patch.setattr(Removal, "told", forgetting)
 

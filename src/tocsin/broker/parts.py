@@ -34,8 +34,8 @@ from tocsin.broker.delivery.session_lifecycle import (
     Deliveries,
     Departures,
     Endings,
-    Entrance,
     RecordPrefixes,
+    SessionEntry,
 )
 from tocsin.broker.delivery.session_store import Sessions
 from tocsin.broker.delivery.wills import WillInquiries, WillPublisher, Wills
@@ -389,7 +389,7 @@ class Parts:
         deliveries = Deliveries(
             self.message_log, self.sessions, self.groups, self.channels, self.replication, self.provisional
         )
-        self.entrance = Entrance(
+        self.session_entry = SessionEntry(
             self._broker,
             self.clients,
             self.message_log,
@@ -426,7 +426,7 @@ class Parts:
             will_publisher=self.will_publisher,
             prefixes=self.prefixes,
             deliveries=deliveries,
-            entrance=self.entrance,
+            session_entry=self.session_entry,
             departures=self.departures,
         )
         self.registrar = self._make_registrar()
@@ -491,7 +491,7 @@ class Parts:
         bus = self._stored.bus
         census = SessionCensus(self._stored.sessions, self.quota, broker=self._broker)
         async with (
-            bus.serve(self.sessions.hand_over_subject(self._broker), self.entrance.hand_over),
+            bus.serve(self.sessions.hand_over_subject(self._broker), self.session_entry.hand_over),
             bus.serve(self.witnesses.subject, self.witnesses.answer),
             bus.serve(self.ownership.subject(self._broker), self.ownership.answer),
             bus.subscribe(self.arrivals.subject) as words,
@@ -499,7 +499,7 @@ class Parts:
             asyncio.TaskGroup() as group,
         ):
             for work in (
-                self.entrance.hear(words),
+                self.session_entry.hear(words),
                 self.covers.hear(covers),
                 self.ownership.run(),
                 self.message_log.commit_all(),

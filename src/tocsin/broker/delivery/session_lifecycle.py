@@ -1,8 +1,8 @@
 """One client's way in and out: its session is taken, its delivery begins, and what its connection leaves is stored.
 
-``Entrance`` takes a session after everything that an earlier connection of the client still has to store, and tells the
-other brokers of it; and it lets clients go that came to another broker. ``Departures`` stores what a connection leaves.
-``Endings`` is what both know: which connections are over, and not stored yet.
+``SessionEntry`` takes a session after everything that an earlier connection of the client still has to store, and tells
+the other brokers of it; and it lets clients go that came to another broker. ``Departures`` stores what a connection
+leaves. ``Endings`` is what both know: which connections are over, and not stored yet.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class Deliveries:
         return delivery
 
 
-class Entrance:
+class SessionEntry:
     """Takes the sessions of clients that come here, and lets those go that came to another broker."""
 
     def __init__(

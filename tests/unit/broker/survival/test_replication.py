@@ -296,7 +296,7 @@ async def test_who_comes_again_and_never_gets_its_session_is_away(monkeypatch: p
         async def take(*args: object, **kwargs: object) -> None:
             raise StoreUnavailable("GetKey on sessions", "no leader")
 
-        monkeypatch.setattr(three.own.parts.entrance, "take", take)
+        monkeypatch.setattr(three.own.parts.session_entry, "take", take)
         again = await three.own.peer(connect=lasting("c"), accepted=False)
         assert int((await again.receive(ConnAckPacket)).reason_code) != 0
         await three.until_known(lambda known: "c" in known and not known["c"].head.connected)
