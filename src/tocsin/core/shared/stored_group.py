@@ -18,8 +18,7 @@ The source is the message log, whose matching entries are the group's; or the re
 
 A member is **present** at the broker whose **incarnation** it names. An incarnation is one process of a broker, from
 start to end; it has a cell of its own in the same table, that expires when the broker does not refresh it. A member
-that is not present is
-**away**, until its session expires.
+that is not present is **away**, until its session expires.
 
 **It always fits into a record** (1 MiB): 320 KiB of members (further ones are turned away), 150 kB of claims, 384 KiB
 of messages that were passed over or given back, and those that are being given back (``core.shared.claims``).
