@@ -53,8 +53,8 @@ from tocsin.model.stream import LISTING
 from tocsin.ports import Log, Table
 from tocsin.query import parse
 from tocsin.runtime.machines.driver import Driver
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.testing import LocalServers
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.store.servers.testing import LocalServers
 from tocsin.wire.commands import Elected, Joined, Limits, Queries, Said, Streams
 
 RESULTS = Path(__file__).parent / "results"

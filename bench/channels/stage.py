@@ -35,8 +35,8 @@ from tocsin.pipeline.storage.landing import Landing
 from tocsin.pipeline.storage.results import ResultsStore
 from tocsin.pipeline.tick import Ticker
 from tocsin.ports import Change
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.testing import LocalServers
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.store.servers.testing import LocalServers
 
 T = TypeVar("T")
 

@@ -35,9 +35,9 @@ from tocsin.config import Log as Logging
 from tocsin.core.coordination.names import StoreNames
 from tocsin.runtime.security.authority import Authority
 from tocsin.runtime.security.credentials import certificates_directory
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.server import free_ports
-from tocsin.store.testing import LocalServers
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.store.servers.embedded import free_ports
+from tocsin.store.servers.testing import LocalServers
 from tocsin.wire.commands import Joined, Lost, Said, decode_batch
 from tocsin.wire.control import Beat, Pulse, decode_envelope
 

@@ -29,7 +29,7 @@ from tocsin.errors import Conflict, OperatorError
 from tocsin.model.versions import UNREADABLE
 from tocsin.ports import KEYS_MAX, Table
 from tocsin.runtime.machines.clock import token_hex, wall_s
-from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.jetstream.store import JetStreamStore
 
 LIST: Final = "See `tocsin user list` and `tocsin user pending`"
 

@@ -34,7 +34,7 @@ from tocsin.coordinator.status import read_all
 from tocsin.core.coordination.names import StoreNames
 from tocsin.errors import OperatorError, TocsinError
 from tocsin.runtime.security.tls import client_context
-from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.jetstream.store import JetStreamStore
 
 BROKEN: Final = 1  # the exit code: a promise was not kept
 LEADER_S: Final = 2.0  # to find out who leads

@@ -26,7 +26,7 @@ from tocsin.coordinator.status import Status, read_all
 from tocsin.core.coordination.names import StoreNames
 from tocsin.errors import OperatorError
 from tocsin.runtime.process import run
-from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.jetstream.store import JetStreamStore
 
 app = typer.Typer(help="Run a coordinator, or show the status of all coordinators.")
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")

@@ -31,7 +31,7 @@ from tocsin.errors import DatasetMissing, OperatorError, StoreUnavailable
 from tocsin.model.catalogue import Dataset, decode_definition, is_name
 from tocsin.model.channel_names import ChannelNames
 from tocsin.runtime import extra
-from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.jetstream.store import JetStreamStore
 
 if TYPE_CHECKING:
     from tocsin.pipeline.storage.landing import Landing

@@ -31,7 +31,7 @@ from tocsin.runtime.network.ports import is_free
 from tocsin.runtime.security.authority import Authority, end_of
 from tocsin.runtime.security.credentials import BUNDLE, certificates_directory
 from tocsin.runtime.security.files import Guard
-from tocsin.store.server import check_program, find_program
+from tocsin.store.servers.embedded import check_program, find_program
 
 Verdict = Literal["ok", "warning", "fix"]
 PYTHON_MIN = (3, 11)

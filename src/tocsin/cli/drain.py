@@ -20,7 +20,7 @@ from tocsin.core.coordination.leader.balancing import KEY, ORDER, Order
 from tocsin.core.coordination.names import StoreNames
 from tocsin.errors import OperatorError
 from tocsin.ports import Table
-from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.jetstream.store import JetStreamStore
 
 NOT_EMPTY: Final = 1  # the exit code where clients are left when the time is over
 LOOK_S: Final = 0.5

@@ -28,7 +28,7 @@ from tocsin.core.coordination.names import StoreNames
 from tocsin.errors import OperatorError
 from tocsin.ports import Table
 from tocsin.runtime.network.directory import read_network
-from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.jetstream.store import JetStreamStore
 
 app = typer.Typer(help="Explain the network's decisions.", no_args_is_help=True)
 NOT_PLANNED: Final = 1  # the exit code where there is no plan yet

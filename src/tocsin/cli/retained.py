@@ -22,7 +22,7 @@ from tocsin.errors import Conflict, OperatorError
 from tocsin.model.subjects import topic_of
 from tocsin.model.versions import UNREADABLE
 from tocsin.ports import Table
-from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.jetstream.store import JetStreamStore
 from tocsin.wire.topics import FilterInvalid, check_filter, matches
 
 app = typer.Typer(

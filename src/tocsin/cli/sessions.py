@@ -20,7 +20,7 @@ from tocsin.core.delivery.stored_session import FOREVER_S, StoredSession, decode
 from tocsin.errors import Conflict, FormatNewer, OperatorError
 from tocsin.model.versions import UNREADABLE
 from tocsin.ports import Table, TableSpec
-from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.jetstream.store import JetStreamStore
 
 app = typer.Typer(help="List and remove stored sessions, including damaged ones.", no_args_is_help=True)
 SHOWN: Final = 50  # sessions that are listed unless more are asked for

@@ -24,9 +24,9 @@ from tocsin.runtime.network.store_access import (
     sql_users,
 )
 from tocsin.runtime.network.streams import prepare as prepare_streams
-from tocsin.store.login import READERS
-from tocsin.store.roles import ROLES, STREAMS
-from tocsin.store.server import access_lines
+from tocsin.store.nats.login import READERS
+from tocsin.store.servers.embedded import access_lines
+from tocsin.store.servers.roles import ROLES, STREAMS
 
 app = typer.Typer(
     help="Show who may do what in the network's NATS servers; manage process keys and SQL users.",

@@ -28,7 +28,7 @@ from tocsin.ports import Store
 from tocsin.runtime.machines.driver import Driver
 from tocsin.runtime.network.streams import open_within
 from tocsin.runtime.process import Process, State
-from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.jetstream.store import JetStreamStore
 from tocsin.wire.commands import Limits
 
 REPORT_S: Final = 1.0

@@ -48,7 +48,7 @@ from tocsin.runtime.network.directory import BrokerAddress, read_network
 from tocsin.runtime.process import Process
 from tocsin.runtime.security.files import Guard
 from tocsin.runtime.security.folders import Folders
-from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.jetstream.store import JetStreamStore
 from tocsin.store.process_lease import ProcessLease
 
 REPORT_S: Final = 1.0

@@ -11,7 +11,7 @@ from tocsin.core.coordination.coordinator import Coordinator
 from tocsin.core.coordination.names import Options
 from tocsin.model.network import coordinator_address
 from tocsin.runtime.machines.driver import Driver
-from tocsin.store.memory import MemoryStore
+from tocsin.store.memory.store import MemoryStore
 from tocsin.wire.commands import Limits
 
 

@@ -50,7 +50,7 @@ from tocsin.runtime.machines.driver import Driver
 from tocsin.runtime.security.authority import Authority
 from tocsin.runtime.security.credentials import PeerTls
 from tocsin.runtime.security.files import Guard
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 from tocsin.wire.codec import Decoder, encode
 from tocsin.wire.connect import V5, Version
 

@@ -15,7 +15,7 @@ from tests.unit.broker.pipeline import NEAR, WIDE, Pipeline
 from tests.unit.broker.talk import LASTING, ONE, nothing_more, receive
 from tocsin.config import Access, Settings
 from tocsin.runtime.security.users import set_password
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 
 RULES = """
 [[rules]]

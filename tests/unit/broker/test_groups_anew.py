@@ -14,7 +14,7 @@ from tocsin.broker.shared import groups
 from tocsin.config import Limits
 from tocsin.errors import StoreUnavailable
 from tocsin.ports import Entry
-from tocsin.store.memory import MemoryLog, MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryLog, MemoryServer, MemoryStore
 
 ONE, TWO = QoS.AT_LEAST_ONCE, QoS.EXACTLY_ONCE
 NAME = "$share/g/a"

@@ -10,7 +10,7 @@ from tocsin.broker.delivery import session_census
 from tocsin.broker.delivery.session_census import IDLE_TURNS, KEPT_S, PREFIX, SessionCensus
 from tocsin.core.budgets.session_quota import REPORT, SessionQuota
 from tocsin.ports import Table, TableSpec
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 
 
 class HandClock:

@@ -15,7 +15,7 @@ from tocsin.errors import Refused
 from tocsin.model.publication import Publication, encode_publication
 from tocsin.model.said import INLINE_MAX_BYTES
 from tocsin.ports import PACKET_MAX_BYTES, PAYLOAD_MAX_BYTES, Record
-from tocsin.store.connection import HEADER_MAX_BYTES
+from tocsin.store.nats.connection import HEADER_MAX_BYTES
 from tocsin.wire.codec import encode
 from tocsin.wire.connect import V5, V311, Version
 

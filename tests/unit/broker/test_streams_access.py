@@ -16,7 +16,7 @@ from tests.unit.broker.harness import Peer
 from tests.unit.broker.talk import LASTING, ONE, nothing_more, publish, receive
 from tocsin.config import Access, Settings
 from tocsin.runtime.security.users import set_password
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 
 RULES = """
 [[rules]]

@@ -22,7 +22,7 @@ from tocsin.core.streams import listing, machine
 from tocsin.core.streams import publish_gate as gate
 from tocsin.model.publication import decode_publication
 from tocsin.model.stream import Value
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 from tocsin.wire.commands import Limits as Bounds
 from tocsin.wire.commands import Lost
 

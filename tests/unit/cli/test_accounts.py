@@ -21,7 +21,7 @@ from tocsin.core.access.accounts import (
 )
 from tocsin.ports import Table
 from tocsin.runtime.security.users import set_password
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 
 WAITING = Account("~ann", "$argon2id$1", "approved", 1_000, "waiting")
 ACTIVE = Account("~bob", "$argon2id$2", "open", 1_000, "active", True)

@@ -16,7 +16,7 @@ from tocsin.coordinator.status import PREFIX as STATUS
 from tocsin.coordinator.status import Status
 from tocsin.errors import OperatorError
 from tocsin.ports import TableSpec
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 
 LEADER = Status("coordinator-1", "leader", 1, 1, 6, 0, 0, 0, "here", 1)
 SETTINGS = load().settings

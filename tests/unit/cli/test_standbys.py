@@ -14,7 +14,7 @@ from tocsin.coordinator.standbys import EXPLANATION, LAST, NEXT, Replacement, Sh
 from tocsin.coordinator.status import Lacking, Recruited, Status
 from tocsin.errors import OperatorError
 from tocsin.ports import TableSpec
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 
 GOOD = Shown("spare-z", True, True, 0.75, {"power": (0.5, 0.5), "delay": (1.0, 0.5)}, {}, 1_500, 80_000, ())
 SILENT = Shown("spare-a", False, False, None, {}, {}, None, None, ("no answer within 2 s",))

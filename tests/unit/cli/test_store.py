@@ -10,8 +10,8 @@ import pytest
 
 from tocsin.cli.main import main
 from tocsin.runtime.network.store_access import keys_directory
-from tocsin.store.nkeys import make_seed, public_key, second_seed
-from tocsin.store.server import find_program
+from tocsin.store.nats.nkeys import make_seed, public_key, second_seed
+from tocsin.store.servers.embedded import find_program
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:

@@ -17,7 +17,7 @@ from tocsin.model.feeding import RECORDS, FeedCell, cell_key, decode_cell, table
 from tocsin.model.publication import Publication, encode_publication
 from tocsin.model.subjects import messages_log, subject_of
 from tocsin.ports import Entry, Log, Record, Table
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 
 NETWORK = "net"
 PLACES = ChannelNames(NETWORK)

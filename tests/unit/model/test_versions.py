@@ -166,13 +166,13 @@ WITHOUT_JSON: Final = {
     "runtime/logs.py": "log lines, for people",
     "runtime/network/child_output.py": "log lines, for people",
     "runtime/process.py": "sealed by a format beside it",
-    "store/follower.py": "NATS",
-    "store/jetstream.py": "NATS",
-    "store/nats_protocol.py": "NATS",
-    "store/server.py": "the configuration of a NATS server",
-    "store/snapshots.py": "NATS",
-    "store/jetstream_stream.py": "NATS",
-    "store/verdict.py": "NATS",
+    "store/jetstream/follower.py": "NATS",
+    "store/jetstream/store.py": "NATS",
+    "store/nats/protocol.py": "NATS",
+    "store/servers/embedded.py": "the configuration of a NATS server",
+    "store/jetstream/snapshots.py": "NATS",
+    "store/jetstream/stream.py": "NATS",
+    "store/jetstream/verdict.py": "NATS",
 }
 PRINTED: Final = ("cli/", "lab/", "sim/")  # output for people, or files of experiments
 

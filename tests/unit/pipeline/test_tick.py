@@ -23,7 +23,7 @@ from tocsin.pipeline.storage.results import ResultsStore  # noqa: E402
 from tocsin.pipeline.tick import Overtaken, Ticker  # noqa: E402
 from tocsin.results.reader import ResultsReader  # noqa: E402
 from tocsin.runtime.faults import kill_points as points  # noqa: E402
-from tocsin.store.memory import MemoryServer, MemoryStore  # noqa: E402
+from tocsin.store.memory.store import MemoryServer, MemoryStore  # noqa: E402
 
 PLACES = ChannelNames("net")
 

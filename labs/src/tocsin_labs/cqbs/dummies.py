@@ -36,7 +36,7 @@ from tocsin.model.stream import LISTING, Metadata
 from tocsin.ports import Log, Store
 from tocsin.query import Query
 from tocsin.runtime.machines.driver import Driver
-from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.jetstream.store import JetStreamStore
 from tocsin.wire.commands import Streams
 from tocsin_demo import worker
 from tocsin_demo.worker import Desk

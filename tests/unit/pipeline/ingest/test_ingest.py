@@ -21,7 +21,7 @@ from tocsin.pipeline.storage.files import read_parquet
 from tocsin.pipeline.storage.landing import Landing
 from tocsin.ports import Entry, Record
 from tocsin.runtime.faults import kill_points as points
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 
 PLACES = ChannelNames("net")
 DATASET = Dataset("Reports", (Column("n", "BIGINT", nullable=False),))
