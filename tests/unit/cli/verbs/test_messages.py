@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tocsin.cli.main import main
-from tocsin.cli.publish import _pair
-from tocsin.cli.streams import _line, _object, _table
-from tocsin.cli.subscribe import _line as message_line
+from tocsin.cli.verbs.publish import _pair
+from tocsin.cli.verbs.streams import _line, _object, _table
+from tocsin.cli.verbs.subscribe import _line as message_line
 from tocsin.client import Changed, Joined, Left, Message, Set
 from tocsin.errors import OperatorError
 from tocsin.model.stream import Metadata

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tocsin.bridge.main import Plan
-from tocsin.cli import bridge
 from tocsin.cli.main import main
+from tocsin.cli.verbs import bridge
 
 
 @pytest.fixture

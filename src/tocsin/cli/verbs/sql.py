@@ -81,7 +81,7 @@ def sql(
         raise OperatorError("-c and -f exclude each other", "Give one of them")
     reached = reach(config, sets, state, wait, user, key)
     if not command and file is None and sys.stdin.isatty():
-        from tocsin.cli.prompt import converse  # only here: scripts do not pay for it
+        from tocsin.cli.verbs.sql_prompt import converse  # only here: scripts do not pay for it
 
         raise typer.Exit(converse(reached, limit, timeout))
     text = command or _read(file)

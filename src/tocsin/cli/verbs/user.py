@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from tocsin.cli import accounts
 from tocsin.cli.auditing import audited
 from tocsin.cli.setting_options import ConfigOption, SetOption, StateOption, network_settings, read
+from tocsin.cli.verbs import user_accounts
 from tocsin.core.access.accounts import is_registered
 from tocsin.errors import OperatorError
 from tocsin.runtime.security.users import PASSWORD_MAX_BYTES, read_users, remove_user, set_password
@@ -70,8 +70,8 @@ def list_users(
         for name in sorted(read_users(_path(file, config, sets))):
             typer.echo(f"{name}\tusers file" if registers else name)
     if registers:
-        for each in accounts.at_store(network_settings(config, sets, state), accounts.accounts):
-            typer.echo(f"{each.name}\t{accounts.words_of(each)}")
+        for each in user_accounts.at_store(network_settings(config, sets, state), user_accounts.accounts):
+            typer.echo(f"{each.name}\t{user_accounts.words_of(each)}")
 
 
 @app.command()
@@ -93,7 +93,7 @@ def remove(
     if file is None and is_registered(name):
         settings = network_settings(config, sets, state)
         with audited(settings.state, "remove user", name, f"tocsin user remove {name}"):
-            accounts.at_store(settings, lambda table: accounts.remove(table, name, settings))
+            user_accounts.at_store(settings, lambda table: user_accounts.remove(table, name, settings))
         typer.echo(f"{name} was removed")
         return
     path = _path(file, config, sets)
@@ -122,7 +122,7 @@ def invite(
         raise OperatorError(f"the note has {len(note)} characters", f"Give at most {NOTE_MAX_CHARS}")
     settings = network_settings(config, sets, state)
     with audited(settings.state, "invite user", note, f"tocsin user invite --days {days}"):
-        token = accounts.at_store(settings, lambda table: accounts.invite(table, days, note))
+        token = user_accounts.at_store(settings, lambda table: user_accounts.invite(table, days, note))
     typer.echo(token)
 
 
@@ -132,7 +132,7 @@ def pending(config: ConfigOption = None, sets: SetOption = None, state: StateOpt
 
     tocsin user pending -c tocsin.toml
     """
-    for each in accounts.at_store(network_settings(config, sets, state), accounts.accounts):
+    for each in user_accounts.at_store(network_settings(config, sets, state), user_accounts.accounts):
         if each.state == "waiting":
             typer.echo(each.name)
 
@@ -147,7 +147,7 @@ def approve(
     """
     settings = network_settings(config, sets, state)
     with audited(settings.state, "approve user", name, f"tocsin user approve {name}"):
-        accounts.at_store(settings, lambda table: accounts.approve(table, name, settings))
+        user_accounts.at_store(settings, lambda table: user_accounts.approve(table, name, settings))
     typer.echo(f"{name} may log in")
 
 
@@ -161,7 +161,7 @@ def reject(
     """
     settings = network_settings(config, sets, state)
     with audited(settings.state, "reject user", name, f"tocsin user reject {name}"):
-        accounts.at_store(settings, lambda table: accounts.reject(table, name, settings))
+        user_accounts.at_store(settings, lambda table: user_accounts.reject(table, name, settings))
     typer.echo(f"{name} was rejected")
 
 

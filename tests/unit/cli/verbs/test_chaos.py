@@ -11,9 +11,9 @@ import pytest
 from tests.unit.chaos.fake import Fake, network
 from tocsin.chaos.account import Spread, Totals
 from tocsin.chaos.run import Outcome, Suffered
-from tocsin.cli import chaos
 from tocsin.cli.layout import console
 from tocsin.cli.main import main
+from tocsin.cli.verbs import chaos
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from tocsin.cli.explain import Found, as_json, look_up, print_explanation, why_not
 from tocsin.cli.main import main
+from tocsin.cli.verbs.explain import Found, as_json, look_up, print_explanation, why_not
 from tocsin.config import load
 from tocsin.coordinator.planning import PREFIX, Explanation, Shown
 from tocsin.coordinator.status import PREFIX as STATUS

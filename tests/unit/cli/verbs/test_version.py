@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tocsin.cli.main import main
-from tocsin.cli.version import PARTS, installed
+from tocsin.cli.verbs.version import PARTS, installed
 
 
 def test_the_versions_of_everything_are_shown(capsys: pytest.CaptureFixture[str]) -> None:

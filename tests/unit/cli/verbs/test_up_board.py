@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from tocsin.cli.board import JsonBoard, LiveBoard, board, table
+from tocsin.cli.verbs.up_board import JsonBoard, LiveBoard, board, table
 from tocsin.core.supervision.machine import Row
 from tocsin.runtime.network.directory import BrokerAddress, NetworkFile
 

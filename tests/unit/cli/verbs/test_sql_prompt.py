@@ -17,7 +17,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from tests.unit.cli.talking import Fake
-from tocsin.cli.prompt import (
+from tocsin.cli.verbs.sql_prompt import (
     HISTORY_MAX_BYTES,
     KEYWORDS,
     Words,

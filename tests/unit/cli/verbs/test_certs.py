@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tocsin.cli import certs
 from tocsin.cli.main import main
+from tocsin.cli.verbs import certs
 from tocsin.runtime.security import authority as module
 from tocsin.runtime.security.authority import Authority
 from tocsin.runtime.security.credentials import PeerTls, existing_credentials

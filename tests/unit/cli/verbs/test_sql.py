@@ -17,7 +17,7 @@ ROWS = Answer("SELECT", (Heading("kind"), Heading("n", "INT")), (("flood", 1), (
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
-    found = fake_in(monkeypatch, "tocsin.cli.sql")
+    found = fake_in(monkeypatch, "tocsin.cli.verbs.sql")
     found.reply = lambda text: Reply((ROWS,))
     return found
 

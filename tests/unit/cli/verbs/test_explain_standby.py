@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from tocsin.cli.standbys import Row, as_json, look_up, show, why_not
+from tocsin.cli.verbs.explain_standby import Row, as_json, look_up, show, why_not
 from tocsin.config import Broker, Settings, load
 from tocsin.coordinator.standbys import EXPLANATION, LAST, NEXT, Replacement, Shown
 from tocsin.coordinator.status import Lacking, Recruited, Status

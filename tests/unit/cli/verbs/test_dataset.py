@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.unit.cli.talking import Fake, fake_in
-from tocsin.cli import dataset as module
 from tocsin.cli.asking import Found
 from tocsin.cli.main import main
+from tocsin.cli.verbs import dataset as module
 from tocsin.client.sql import Answer, Heading, Reply
 from tocsin.errors import DatasetMissing, StoreUnavailable
 from tocsin.model.catalogue import Column, Dataset

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.cli import accounts
 from tocsin.cli.main import main
+from tocsin.cli.verbs import user_accounts as accounts
 from tocsin.config import Settings
 from tocsin.core.access.accounts import (
     ACCOUNT,
@@ -130,6 +130,6 @@ def test_an_invitation_is_stored_under_the_digest_of_its_token(
 def test_nobody_is_added_to_the_file_under_the_name_of_who_registers(
     network: Network, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tocsin.cli.user._password", lambda from_stdin: b"secret")
+    monkeypatch.setattr("tocsin.cli.verbs.user._password", lambda from_stdin: b"secret")
     assert network.user("add", "~ann") == 2
     assert "of users who register" in capsys.readouterr().err

@@ -18,9 +18,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from tocsin.cli import doors, standbys
 from tocsin.cli.layout import console, lay_out, printable
 from tocsin.cli.setting_options import ConfigOption, SetOption, StateOption, network_settings
+from tocsin.cli.verbs import explain_door, explain_standby
 from tocsin.config import Settings
 from tocsin.coordinator.planning import BYTES, EXPLANATION, PREFIX, Explanation, Shown
 from tocsin.coordinator.status import Status, read_all
@@ -117,11 +117,11 @@ def door(
     if network is not None:
         entrances = network.door.entrances if network.door is not None else ()
     given = {"client": client, "home": home, "near": near, "scheme": scheme}
-    answer = doors.ask(entrances, {name: value for name, value in given.items() if value})
+    answer = explain_door.ask(entrances, {name: value for name, value in given.items() if value})
     if json:
         typer.echo(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode())
     else:
-        doors.print_order(console(), answer)
+        explain_door.print_order(console(), answer)
 
 
 @app.command()
@@ -154,23 +154,23 @@ def standby(
     if broker is not None:
         rows = [each for each in rows if each.broker == broker]
     if not rows:
-        typer.echo(f"tocsin: {standbys.why_not(settings, broker, leads)}", err=True)
+        typer.echo(f"tocsin: {explain_standby.why_not(settings, broker, leads)}", err=True)
         raise typer.Exit(NOT_PLANNED)
     if json:
-        said = [standbys.as_json(each, time.time()) for each in rows]
+        said = [explain_standby.as_json(each, time.time()) for each in rows]
         typer.echo(msgspec.json.format(msgspec.json.encode(said), indent=2).decode())
     else:
         for each in rows:
-            standbys.show(console(), each, time.time())
+            explain_standby.show(console(), each, time.time())
 
 
-async def _read_standbys(settings: Settings) -> tuple[list[standbys.Row], bool]:
+async def _read_standbys(settings: Settings) -> tuple[list[explain_standby.Row], bool]:
     store = await JetStreamStore.open(settings.nats, "operator", name="tocsin explain standby")
     try:
         table = await store.table(StoreNames(settings.network).table)
         coordinators = await read_all(table)
         leads = any(each.role == "leader" for each in coordinators)
-        return await standbys.look_up(table, coordinators), leads
+        return await explain_standby.look_up(table, coordinators), leads
     finally:
         await store.close()
 

@@ -15,8 +15,8 @@ from typing import Annotated
 import structlog
 import typer
 
-from tocsin.cli.board import Board, board
 from tocsin.cli.setting_options import ConfigOption, SetOption, StateOption, read
+from tocsin.cli.verbs.up_board import Board, board
 from tocsin.config import Settings
 from tocsin.core.supervision.machine import Failure
 from tocsin.errors import OperatorError, StoreError

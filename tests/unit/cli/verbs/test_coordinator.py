@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from tocsin.cli.coordinator import lacking, links, lost, standbys, table
 from tocsin.cli.main import main
+from tocsin.cli.verbs.coordinator import lacking, links, lost, standbys, table
 from tocsin.coordinator.status import Cut, Gone, Lacking, Recruited, Status
 
 

@@ -11,9 +11,9 @@ from typing import Literal, NamedTuple
 import msgspec
 import pytest
 
-from tocsin.cli import doctor
-from tocsin.cli.doctor import Finding
 from tocsin.cli.main import main
+from tocsin.cli.verbs import doctor
+from tocsin.cli.verbs.doctor import Finding
 from tocsin.config import Access, Broker, Limits, Nats, Settings
 from tocsin.runtime import extra
 from tocsin.runtime.network.directory import NetworkFile, StateDirectory
