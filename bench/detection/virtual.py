@@ -18,7 +18,7 @@ from tocsin.core.coordination.participant.participant import Participant
 from tocsin.model.network import COORDINATOR, BrokerInfo, Role, broker_address
 from tocsin.ports import Entry
 from tocsin.sim.chance import MILLION
-from tocsin.sim.faults import BadWeather, Crash, Fault, Pause, unleash
+from tocsin.sim.faults.kinds import BadWeather, Crash, Fault, Pause, unleash
 from tocsin.sim.network import Weather
 from tocsin.sim.scenarios.coordination.shells import Shells
 from tocsin.sim.scenarios.coordination.standing import overlook_standings

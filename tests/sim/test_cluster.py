@@ -15,10 +15,10 @@ from tocsin.core.machine import Effect
 from tocsin.core.survival.landmark import Landmark
 from tocsin.core.survival.landmark_signals import MeanwhileOut, Restored, WantsChanged
 from tocsin.core.survival.provisional import Record
-from tocsin.sim.faults import Crash, Fault, Partition
-from tocsin.sim.invariants import Invariant
-from tocsin.sim.runner import run, run_many
-from tocsin.sim.scenario import find
+from tocsin.sim.faults.kinds import Crash, Fault, Partition
+from tocsin.sim.runs.invariants import Invariant
+from tocsin.sim.runs.runner import run, run_many
+from tocsin.sim.runs.scenario import find
 from tocsin.sim.scenarios import cluster
 from tocsin.sim.scenarios.cluster import NORTH, SIDES
 from tocsin.sim.scenarios.cluster.guests import Guest

@@ -18,10 +18,10 @@ from tocsin.core.coordination.participant.participant import Participant
 from tocsin.core.machine import Effect
 from tocsin.core.survival.detection import Detector, Hints
 from tocsin.model.network import BrokerInfo, Message
-from tocsin.sim.faults import BadWeather, Crash, Fault, Partition, Pause, StoreTrouble, unleash
+from tocsin.sim.faults.kinds import BadWeather, Crash, Fault, Partition, Pause, StoreTrouble, unleash
 from tocsin.sim.network import Weather
-from tocsin.sim.runner import run, run_many
-from tocsin.sim.scenario import find
+from tocsin.sim.runs.runner import run, run_many
+from tocsin.sim.runs.scenario import find
 from tocsin.sim.scenarios import detection
 from tocsin.sim.scenarios.coordination import COORDINATORS, PLACES
 from tocsin.sim.store import StoreWeather

@@ -14,9 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tocsin.errors import OperatorError
-from tocsin.sim import scenario as registry
-from tocsin.sim.runner import Outcome, Story, replay, run_many
-from tocsin.sim.scenario import Scenario
+from tocsin.sim.runs import scenario as registry
+from tocsin.sim.runs.runner import Outcome, Story, replay, run_many
+from tocsin.sim.runs.scenario import Scenario
 
 RUNS = 1_000  # about half a minute on two cores
 JOBS_MAX = 256

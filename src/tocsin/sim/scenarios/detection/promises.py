@@ -6,10 +6,10 @@ from tocsin.core.coordination.participant.participant import Participant
 from tocsin.model.network import Address, broker_address
 from tocsin.ports import Entry
 from tocsin.sim.chance import MILLION
-from tocsin.sim.faults import BadWeather, Crash, Fault, Partition, Pause, Skew, Sleep
-from tocsin.sim.invariants import Invariant
+from tocsin.sim.faults.kinds import BadWeather, Crash, Fault, Partition, Pause, Skew, Sleep
 from tocsin.sim.network import STORE
 from tocsin.sim.node import Status
+from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.world import World
 from tocsin.wire.commands import Lost, decode_batch
 

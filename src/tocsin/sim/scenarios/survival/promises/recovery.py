@@ -9,9 +9,9 @@ from tocsin.core.coordination.participant.participant import ParticipantState
 from tocsin.core.delivery.stored_session import session_key
 from tocsin.core.machine import Say
 from tocsin.model.network import Address
-from tocsin.sim.invariants import Invariant
-from tocsin.sim.scenarios.survival.looking import Brokers
+from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.scenarios.survival.programs import Mortal, Program, Publisher
+from tocsin.sim.scenarios.survival.promises.looking import Brokers
 from tocsin.sim.world import World
 
 # Bounds of one broker in this scenario. Clients are CLIENTS_MAX; every other bound follows from what one client may

@@ -12,13 +12,13 @@ from tocsin.core.machine import Say
 from tocsin.model.network import Address
 from tocsin.model.publication import Publication
 from tocsin.ports import Entry
-from tocsin.sim.invariants import Invariant
 from tocsin.sim.process.messages import Receipts, Written, key_in
 from tocsin.sim.process.packets import Key
 from tocsin.sim.process.stage import LOG
-from tocsin.sim.scenarios.survival.looking import Brokers, Running
-from tocsin.sim.scenarios.survival.ownership import Sessions
+from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.scenarios.survival.programs import WILLS, Listener, Resident, Subscriber
+from tocsin.sim.scenarios.survival.promises.looking import Brokers, Running
+from tocsin.sim.scenarios.survival.promises.ownership import Sessions
 from tocsin.sim.world import World
 from tocsin.wire.topics import matches
 

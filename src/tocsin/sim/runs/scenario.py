@@ -21,8 +21,8 @@ import msgspec
 
 from tocsin.errors import OperatorError
 from tocsin.sim.chance import MILLION
-from tocsin.sim.invariants import Invariant
-from tocsin.sim.plan import Profile
+from tocsin.sim.faults.plan import Profile
+from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.world import World
 
 Build = Callable[[World], Iterable[Invariant]]

@@ -17,10 +17,16 @@ from tocsin.model.publication import Publication, decode_publication
 from tocsin.model.subjects import said_reference
 from tocsin.ports import Entry
 from tocsin.sim.chance import MILLION
-from tocsin.sim.invariants import Invariant
 from tocsin.sim.process.stage import LOG
-from tocsin.sim.scenarios.survival.looking import RESTARTED, STANDS_IN, Brokers, Running, ServedClient
+from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.scenarios.survival.programs import WILLS, Mortal, Resident, key_of
+from tocsin.sim.scenarios.survival.promises.looking import (
+    RESTARTED,
+    STANDS_IN,
+    Brokers,
+    Running,
+    ServedClient,
+)
 from tocsin.sim.world import World
 
 LOOKS_US = (

@@ -19,13 +19,13 @@ from pathlib import Path
 
 import msgspec
 
-from tocsin.sim import scenario as registry
-from tocsin.sim.faults import Fault, unleash
-from tocsin.sim.invariants import InvariantBroken
-from tocsin.sim.plan import draw_plan
-from tocsin.sim.scenario import Scenario
+from tocsin.sim.faults.kinds import Fault, unleash
+from tocsin.sim.faults.plan import draw_plan
+from tocsin.sim.runs import scenario as registry
+from tocsin.sim.runs.invariants import InvariantBroken
+from tocsin.sim.runs.scenario import Scenario
+from tocsin.sim.runs.transcript import Transcript
 from tocsin.sim.schedule import ScheduleOverflow
-from tocsin.sim.transcript import Transcript
 from tocsin.sim.world import MachineRaised, World
 
 LOOKS = 4  # at whether all is well, in the time for which it has to be

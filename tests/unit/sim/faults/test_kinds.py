@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tocsin.ports import TableSpec
-from tocsin.sim.faults import (
+from tocsin.sim.faults.kinds import (
     BadWeather,
     Crash,
     CrashTogether,
@@ -25,8 +25,8 @@ from tocsin.sim.faults import (
 from tocsin.sim.network import STORE, Weather
 from tocsin.sim.node import Status
 from tocsin.sim.probe import Probe
+from tocsin.sim.runs.transcript import Transcript
 from tocsin.sim.store import StoreWeather
-from tocsin.sim.transcript import Transcript
 from tocsin.sim.world import World
 
 

@@ -12,10 +12,10 @@ from tocsin.core.machine import PutKey, Say
 from tocsin.core.survival.takeover import MEANWHILE
 from tocsin.model.network import Address
 from tocsin.sim.chance import MILLION
-from tocsin.sim.invariants import Invariant
 from tocsin.sim.process.stage import SESSIONS
-from tocsin.sim.scenarios.survival.looking import STANDS_IN, Brokers, Running, stands_in_for
+from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.scenarios.survival.programs import Program
+from tocsin.sim.scenarios.survival.promises.looking import STANDS_IN, Brokers, Running, stands_in_for
 from tocsin.sim.world import World
 
 

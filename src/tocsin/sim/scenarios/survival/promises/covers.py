@@ -7,8 +7,8 @@ from typing import Final
 from tocsin.core.machine import Say
 from tocsin.core.survival.covering import BELIEVED_US, COVERS
 from tocsin.model.network import Address
-from tocsin.sim.invariants import Invariant
-from tocsin.sim.scenarios.survival.looking import Brokers
+from tocsin.sim.runs.invariants import Invariant
+from tocsin.sim.scenarios.survival.promises.looking import Brokers
 from tocsin.sim.world import World
 
 PAUSED_US: Final = (

@@ -14,8 +14,8 @@ import msgspec
 
 from tocsin.model.network import Address
 from tocsin.sim.chance import MILLION, Chance
-from tocsin.sim.compound import CrashAtMoment, CrashInTurn, Flapping, StaleFirst, Storm
-from tocsin.sim.faults import (
+from tocsin.sim.faults.compound import CrashAtMoment, CrashInTurn, Flapping, StaleFirst, Storm
+from tocsin.sim.faults.kinds import (
     BadWeather,
     Crash,
     CrashTogether,

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.sim.invariants import Invariant
-from tocsin.sim.scenario import ScenarioFileUnusable, UnknownScenario, find, load, scenario, scenarios
+from tocsin.sim.runs.invariants import Invariant
+from tocsin.sim.runs.scenario import ScenarioFileUnusable, UnknownScenario, find, load, scenario, scenarios
 from tocsin.sim.world import World
 
 FILE = """
-from tocsin.sim.scenario import scenario
+from tocsin.sim.runs.scenario import scenario
 
 @scenario("{name}", summary="of a file", trouble_us=1, settle_us=2)
 def build(world):

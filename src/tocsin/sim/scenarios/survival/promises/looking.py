@@ -26,11 +26,11 @@ from tocsin.model.network import Address
 from tocsin.model.network import Role as BrokerRole
 from tocsin.model.publication import Publication
 from tocsin.ports import Entry
-from tocsin.sim.invariants import InvariantBroken
 from tocsin.sim.network import STORE
 from tocsin.sim.node import Status
 from tocsin.sim.process.machine import SimulatedProcess
 from tocsin.sim.process.stage import SESSIONS
+from tocsin.sim.runs.invariants import InvariantBroken
 from tocsin.sim.scenarios.survival.programs import WILLS
 from tocsin.sim.world import World
 from tocsin.wire.commands import Streams

@@ -8,9 +8,9 @@ from tocsin.core.machine import Say
 from tocsin.core.replication.gamma import Copy
 from tocsin.core.replication.recipient import Recipient
 from tocsin.model.network import Address
-from tocsin.sim.invariants import Invariant
-from tocsin.sim.scenarios.survival.bequests import WillsOnce
-from tocsin.sim.scenarios.survival.looking import LEFT_BEHIND, Brokers, Running
+from tocsin.sim.runs.invariants import Invariant
+from tocsin.sim.scenarios.survival.promises.bequests import WillsOnce
+from tocsin.sim.scenarios.survival.promises.looking import LEFT_BEHIND, Brokers, Running
 from tocsin.sim.world import World
 from tocsin.wire.replication import Role, Series
 

@@ -12,10 +12,10 @@ from typing import Final
 
 from tocsin.ports import Entry
 from tocsin.sim.chance import MILLION
-from tocsin.sim.invariants import Invariant
 from tocsin.sim.node import Status
 from tocsin.sim.process.stage import NAMES
-from tocsin.sim.scenarios.survival.looking import Brokers
+from tocsin.sim.runs.invariants import Invariant
+from tocsin.sim.scenarios.survival.promises.looking import Brokers
 from tocsin.sim.world import World
 from tocsin.wire.commands import Promoted, decode_batch
 

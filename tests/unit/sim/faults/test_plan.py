@@ -7,10 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.sim.chance import Chance
-from tocsin.sim.compound import CrashAtMoment, CrashInTurn, Flapping, StaleFirst, Storm
-from tocsin.sim.faults import Crash, CrashTogether, Fault, Lag, Partition, Pause, Skew, Sleep, WatchReset
+from tocsin.sim.faults.compound import CrashAtMoment, CrashInTurn, Flapping, StaleFirst, Storm
+from tocsin.sim.faults.kinds import (
+    Crash,
+    CrashTogether,
+    Fault,
+    Lag,
+    Partition,
+    Pause,
+    Skew,
+    Sleep,
+    WatchReset,
+)
+from tocsin.sim.faults.plan import CALM, EVERY_KIND, TURNS_US, Kind, Profile, draw_plan
 from tocsin.sim.network import STORE
-from tocsin.sim.plan import CALM, EVERY_KIND, TURNS_US, Kind, Profile, draw_plan
 
 NODES = ("a", "b", "c")
 UNTIL_US = 10_000_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tocsin.sim.compound import CrashAtMoment, CrashInTurn, Flapping, StaleFirst, Storm
-from tocsin.sim.faults import Fault, unleash
+from tocsin.sim.faults.compound import CrashAtMoment, CrashInTurn, Flapping, StaleFirst, Storm
+from tocsin.sim.faults.kinds import Fault, unleash
 from tocsin.sim.network import STORE
 from tocsin.sim.node import Status
 from tocsin.sim.probe import Probe

@@ -11,7 +11,7 @@ from tocsin.core.machine import Effect, Event
 from tocsin.errors import StoreUnavailable
 from tocsin.model.network import Message
 from tocsin.ports import Cell, Change, Entry, Page, Record
-from tocsin.sim.transcript import TEXT_MAX, Line, Transcript, describe, describe_effect, describe_event
+from tocsin.sim.runs.transcript import TEXT_MAX, Line, Transcript, describe, describe_effect, describe_event
 
 
 class Colour(Enum):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tocsin.model.network import Address
-from tocsin.sim.faults import Fault, Partition, seconds
+from tocsin.sim.faults.kinds import Fault, Partition, seconds
 
 if TYPE_CHECKING:
     from tocsin.sim.world import World

@@ -8,12 +8,12 @@ import pytest
 
 from tocsin.core.machine import Effect, Event, Started
 from tocsin.sim import schedule
-from tocsin.sim.faults import Crash
-from tocsin.sim.invariants import Invariant
-from tocsin.sim.plan import CALM
+from tocsin.sim.faults.kinds import Crash
+from tocsin.sim.faults.plan import CALM
 from tocsin.sim.probe import Probe
-from tocsin.sim.runner import MACHINES_DO_NOT_RAISE, RUNS_END, Outcome, plan_of, replay, run, run_many
-from tocsin.sim.scenario import Scenario, find
+from tocsin.sim.runs.invariants import Invariant
+from tocsin.sim.runs.runner import MACHINES_DO_NOT_RAISE, RUNS_END, Outcome, plan_of, replay, run, run_many
+from tocsin.sim.runs.scenario import Scenario, find
 from tocsin.sim.world import World
 
 
