@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tocsin.core.assignment.demand import Demand
     from tocsin.core.assignment.outcome import Plan, Role
     from tocsin.core.assignment.planning import Strategy
-    from tocsin.core.assignment.ranking import Facts, Weights
+    from tocsin.core.assignment.ranking.ranking import Facts, Weights
 
 ANSWER_S: Final = 2.0  # for one page of a summary
 PAGES_MAX: Final = 500
@@ -246,7 +246,7 @@ def decide(
     from tocsin.core.assignment.outcome import Backups as Chosen
     from tocsin.core.assignment.outcome import Plan
     from tocsin.core.assignment.planning import plan
-    from tocsin.core.assignment.ranking import Facts, Weights, handicaps
+    from tocsin.core.assignment.ranking.ranking import Facts, Weights, handicaps
     from tocsin.core.assignment.replanning import replan
 
     distances = Distances({each.id: each.cluster for each in brokers})
@@ -339,7 +339,7 @@ class _ChanceOfNames:
 
 
 def _explained(decision: Decision, broker: str, at_s: float) -> Explanation:
-    from tocsin.core.assignment.ranking import explain, without_room
+    from tocsin.core.assignment.ranking.ranking import explain, without_room
 
     demand, made, facts, told = decision.demand, decision.made, decision.facts, decision.told
     delays = {name: measured_us(decision.distances, broker, name) for name in facts}
@@ -404,14 +404,14 @@ def measured_us(distances: Distances, a: str, b: str) -> int | None:
 
 
 def _distance(delay_us: int | None, hops: float) -> float:
-    from tocsin.core.assignment.ranking import DELAY_US
+    from tocsin.core.assignment.ranking.ranking import DELAY_US
 
     return hops if delay_us is None else delay_us / DELAY_US
 
 
 def _remoteness(broker: BrokerInfo, brokers: int, distances: Distances) -> float:
     """How much less near a broker is than its kind, in the mean of all others; 0 to those where nobody has measured."""
-    from tocsin.core.assignment.ranking import nearness
+    from tocsin.core.assignment.ranking.ranking import nearness
 
     missing = 0.0
     for other in sorted(distances.neighbours(broker.id)):

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from tocsin.core.assignment.standbys import Candidate, rank
+from tocsin.core.assignment.ranking.standbys import Candidate, rank
 from tocsin.core.coordination.leader.promotions import (
     Chosen,
     Question,

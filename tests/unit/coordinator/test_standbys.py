@@ -15,7 +15,7 @@ from tocsin.broker.survival.summary import Summaries, Weighing
 from tocsin.config import Settings, load
 from tocsin.coordinator import standbys
 from tocsin.coordinator.standbys import EXPLANATION, LAST, NEXT, Replacement, StandbyDesk
-from tocsin.core.assignment.standbys import rank
+from tocsin.core.assignment.ranking.standbys import rank
 from tocsin.core.coordination.leader.promotions import (
     Chosen,
     Promotions,

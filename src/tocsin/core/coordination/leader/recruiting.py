@@ -41,7 +41,7 @@ from typing import Final
 
 import msgspec
 
-from tocsin.core.assignment.standbys import Candidate, peers_of, rank
+from tocsin.core.assignment.ranking.standbys import Candidate, peers_of, rank
 from tocsin.core.coordination.leader.promotions import SILENT, Question, StandbyTold, WantScores
 from tocsin.core.coordination.state.backups import NONE, Survival, able
 from tocsin.core.machine import Effect, Say

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.core.coordination.desk import OPTIONS, Desk, of, sent
 from tests.unit.core.coordination.leader.test_backup_planning import NORTH_1, with_two
 from tocsin.config import Scoring
-from tocsin.core.assignment.scoring import Resource, score
+from tocsin.core.assignment.ranking.scoring import Resource, score
 from tocsin.core.coordination.leader.promotions import (
     ANSWER_US,
     ARRIVE_US,

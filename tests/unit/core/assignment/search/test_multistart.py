@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 
 from tests.unit.core.assignment.demands import demands, network
 from tests.unit.core.assignment.representations import BOTH, dense, sparse
-from tests.unit.core.assignment.test_neighbourhood import drafted
-from tocsin.core.assignment.construction import by_regret, largest_first
+from tests.unit.core.assignment.search.test_neighbourhood import drafted
 from tocsin.core.assignment.demand import Demand, Member
 from tocsin.core.assignment.draft import Draft
-from tocsin.core.assignment.locals_search import improve_locals
-from tocsin.core.assignment.neighbourhood import Neighbourhood, Step
 from tocsin.core.assignment.paper import least_cost, min_max_cost
 from tocsin.core.assignment.planning import plan
-from tocsin.core.assignment.remotes_search import chain, improve_remotes, lowering
-from tocsin.core.assignment.search import THOROUGH_MAX, parts, search, value
+from tocsin.core.assignment.search.construction import by_regret, largest_first
+from tocsin.core.assignment.search.locals import improve_locals
+from tocsin.core.assignment.search.multistart import THOROUGH_MAX, parts, search, value
+from tocsin.core.assignment.search.neighbourhood import Neighbourhood, Step
+from tocsin.core.assignment.search.remotes import chain, improve_remotes, lowering
 from tocsin.core.assignment.side import NOBODY
 from tocsin.core.assignment.table import Table
 

@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 
 from tocsin.core.assignment.draft import Draft
-from tocsin.core.assignment.neighbourhood import Neighbourhood, Step
-from tocsin.core.assignment.relief import relieve
+from tocsin.core.assignment.search.neighbourhood import Neighbourhood, Step
+from tocsin.core.assignment.search.relief import relieve
 from tocsin.core.assignment.side import NEVER, NOBODY
 
 STEPS_MAX: Final = 20  # for each broker; plans settle in a few

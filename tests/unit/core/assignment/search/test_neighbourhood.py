@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from tests.unit.core.assignment.demands import chance, demands
 from tests.unit.core.assignment.representations import BOTH
-from tocsin.core.assignment import neighbourhood
 from tocsin.core.assignment.demand import Demand
 from tocsin.core.assignment.draft import Draft
-from tocsin.core.assignment.locals_search import sweep
-from tocsin.core.assignment.neighbourhood import Neighbourhood, Step
 from tocsin.core.assignment.paper import least_cost
-from tocsin.core.assignment.relief import relieve
+from tocsin.core.assignment.search import neighbourhood
+from tocsin.core.assignment.search.locals import sweep
+from tocsin.core.assignment.search.neighbourhood import Neighbourhood, Step
+from tocsin.core.assignment.search.relief import relieve
 from tocsin.core.assignment.side import NOBODY, Side
 from tocsin.core.assignment.table import Bools, Ints
 

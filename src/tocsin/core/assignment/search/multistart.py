@@ -18,11 +18,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from tocsin.core.assignment.construction import by_regret, largest_first
 from tocsin.core.assignment.draft import Draft
-from tocsin.core.assignment.locals_search import improve_locals
 from tocsin.core.assignment.paper import least_cost, min_max_cost
-from tocsin.core.assignment.remotes_search import improve_remotes
+from tocsin.core.assignment.search.construction import by_regret, largest_first
+from tocsin.core.assignment.search.locals import improve_locals
+from tocsin.core.assignment.search.remotes import improve_remotes
 from tocsin.core.assignment.side import NOBODY
 from tocsin.core.assignment.table import Floats, Ints, Table
 

@@ -19,8 +19,8 @@ from typing import Final
 
 import msgspec
 
-from tocsin.core.assignment.ranking import DELAY_US, nearness
-from tocsin.core.assignment.scoring import NO_ANSWER, Resource, Score, Term, utility, weighted
+from tocsin.core.assignment.ranking.ranking import DELAY_US, nearness
+from tocsin.core.assignment.ranking.scoring import NO_ANSWER, Resource, Score, Term, utility, weighted
 from tocsin.model.network import BrokerInfo
 from tocsin.wire.summaries import UNMEASURED, Summary
 

@@ -5,7 +5,7 @@
 | ``similarity`` | the share of the broker's subscriptions that the candidate need not create | what both hold |
 | ``nearness`` | 1 / (1 + distance) | the measured delay over DELAY_US; else hops between clusters |
 | ``room`` | the share of its capacity that would be left | eq. 7 |
-| ``resources`` | U_T of the Landmark paper, with the operator's criteria | ``core.assignment.scoring`` |
+| ``resources`` | U_T of the Landmark paper, with the operator's criteria | ``core.assignment.ranking.scoring`` |
 
 The score is their mean by weights that the operator can set. Unknown terms count 0, and are named.
 
@@ -26,7 +26,7 @@ import msgspec
 
 from tocsin.core.assignment.demand import Demand, Member
 from tocsin.core.assignment.outcome import Plan, Role, amount
-from tocsin.core.assignment.scoring import NO_ANSWER, Score, normalised, weighted
+from tocsin.core.assignment.ranking.scoring import NO_ANSWER, Score, normalised, weighted
 
 DELAY_US: Final = 50_000  # a round trip that counts as one hop: between regions of one continent
 TERMS: Final = ("similarity", "nearness", "room", "resources")

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from tocsin.core.assignment.neighbourhood import Neighbourhood, Step
+from tocsin.core.assignment.search.neighbourhood import Neighbourhood, Step
 from tocsin.core.assignment.side import NEVER
 from tocsin.core.assignment.table import Ints
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tocsin.core.assignment.standbys import (
+from tocsin.core.assignment.ranking.standbys import (
     PEERS_MAX,
     TARGETS_MAX,
     judge,

@@ -13,7 +13,7 @@ from tests.unit.core.assignment.demands import demands
 from tocsin.core.assignment.demand import Demand, Member
 from tocsin.core.assignment.outcome import Role
 from tocsin.core.assignment.planning import plan
-from tocsin.core.assignment.ranking import (
+from tocsin.core.assignment.ranking.ranking import (
     Candidate,
     Facts,
     Weights,

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 
 from tocsin.core.assignment.draft import Draft
-from tocsin.core.assignment.neighbourhood import Neighbourhood, Step
-from tocsin.core.assignment.relief import relieve
+from tocsin.core.assignment.search.neighbourhood import Neighbourhood, Step
+from tocsin.core.assignment.search.relief import relieve
 from tocsin.core.assignment.table import Bools, Ints
 
 ROUNDS_MAX: Final = 30  # plans settle in a handful

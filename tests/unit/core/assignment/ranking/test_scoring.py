@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.core.assignment.scoring import (
+from tocsin.core.assignment.ranking.scoring import (
     NO_ANSWER,
     PAPER_WEIGHTS,
     Criterion,
