@@ -154,7 +154,7 @@ WITHOUT_JSON: Final = {
     "model/results.py": "hashed, for a key",
     "model/versions.py": "formats themselves",
     "pipeline/ingest/ingest.py": "users' records",
-    "pipeline/language/geometry.py": "GeoJSON",
+    "pipeline/language/functions/geometry.py": "GeoJSON",
     "pipeline/storage/delta.py": "Delta's log and its statistics",
     "pipeline/storage/fitting.py": "users' records",
     "pipeline/storage/parts.py": "from a task to its driver, in one run of Spark",

@@ -17,7 +17,7 @@ from tocsin.model.results import Notice, decode_notice  # noqa: E402
 from tocsin.pipeline import tick as module  # noqa: E402
 from tocsin.pipeline.execution.runs import Done, Due, Run  # noqa: E402
 from tocsin.pipeline.ingest.progress import Progress  # noqa: E402
-from tocsin.pipeline.language.resolution import Read  # noqa: E402
+from tocsin.pipeline.language.tree.resolution import Read  # noqa: E402
 from tocsin.pipeline.storage.parts import IN, TaskOutput, parts_of, write_part  # noqa: E402
 from tocsin.pipeline.storage.results import ResultsStore  # noqa: E402
 from tocsin.pipeline.tick import Overtaken, Ticker  # noqa: E402

@@ -15,8 +15,8 @@ from tocsin.model.catalogue import (
     StreamSource,
     TopicSource,
 )
-from tocsin.pipeline.language.script import read_script
-from tocsin.pipeline.language.statements import (
+from tocsin.pipeline.language.text.script import read_script
+from tocsin.pipeline.language.text.statements import (
     AlterChannel,
     CreateChannel,
     CreateDataset,

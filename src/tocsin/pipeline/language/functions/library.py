@@ -14,10 +14,10 @@ from typing import Final, cast
 import sqlglot
 from sqlglot import exp
 
-from tocsin.pipeline.language import geometry
-from tocsin.pipeline.language.patterns import pattern_problem
-from tocsin.pipeline.language.query import DIALECT, Text
-from tocsin.pipeline.language.spaces import GLOBE_FIELDS, PLANE_FIELDS, Space, space_of
+from tocsin.pipeline.language.functions import geometry
+from tocsin.pipeline.language.functions.patterns import pattern_problem
+from tocsin.pipeline.language.functions.spaces import GLOBE_FIELDS, PLANE_FIELDS, Space, space_of
+from tocsin.pipeline.language.tree.query import DIALECT, Text
 
 _ARGUMENTS: Final = {
     "point": "(lon, lat)",

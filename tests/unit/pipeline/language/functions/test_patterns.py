@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tocsin.pipeline.language.patterns import pattern_problem
+from tocsin.pipeline.language.functions.patterns import pattern_problem
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.errors import SqlInvalid
-from tocsin.pipeline.language.lexer import blanked, tokens
+from tocsin.pipeline.language.text.lexer import blanked, tokens
 
 
 def test_a_text_is_taken_apart() -> None:

@@ -21,12 +21,13 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from tocsin.pipeline.language import geometry, library, trees
-from tocsin.pipeline.language.library import coordinates, space_noted, sql_of
-from tocsin.pipeline.language.per_subscription_rewrite import SUBSCRIPTIONS
-from tocsin.pipeline.language.resolution import NEWS, sources_of
-from tocsin.pipeline.language.spaces import Space
-from tocsin.pipeline.language.trees import column, conjoin
+from tocsin.pipeline.language.functions import geometry, library
+from tocsin.pipeline.language.functions.library import coordinates, space_noted, sql_of
+from tocsin.pipeline.language.functions.spaces import Space
+from tocsin.pipeline.language.rewrite.per_subscription import SUBSCRIPTIONS
+from tocsin.pipeline.language.tree import trees
+from tocsin.pipeline.language.tree.resolution import NEWS, sources_of
+from tocsin.pipeline.language.tree.trees import column, conjoin
 
 _LEVELS: Final = "ARRAY(" + ", ".join(map(str, geometry.LEVELS)) + ")"
 _LEVEL: Final = (

@@ -23,9 +23,9 @@ from sqlglot.schema import MappingSchema
 
 from tocsin.errors import SqlInvalid
 from tocsin.model.catalogue import Channel, Column, Dataset, Parameter
-from tocsin.pipeline.language import library
+from tocsin.pipeline.language.functions import library
 from tocsin.pipeline.language.names import meant
-from tocsin.pipeline.language.query import DIALECT, NEW, NEW_RESULTS, RESULTS, Query, Text, position
+from tocsin.pipeline.language.tree.query import DIALECT, NEW, NEW_RESULTS, RESULTS, Query, Text, position
 
 # By (results, new); no name of a dataset or channel makes two views of one name.
 _PREFIXES: Final = {

@@ -23,12 +23,12 @@ from tocsin.model.catalogue import (
     StreamSource,
     TopicSource,
 )
-from tocsin.pipeline.language.lexer import Token
+from tocsin.pipeline.language.functions.spaces import SPATIAL_TYPES
 from tocsin.pipeline.language.limits import EVERY_MAX_S, EVERY_MIN_S, KEEP_MAX_S
 from tocsin.pipeline.language.names import meant
-from tocsin.pipeline.language.reader import Reader
-from tocsin.pipeline.language.spaces import SPATIAL_TYPES
-from tocsin.pipeline.language.statements import CreateChannel, CreateDataset, CreateFeed
+from tocsin.pipeline.language.text.lexer import Token
+from tocsin.pipeline.language.text.reader import Reader
+from tocsin.pipeline.language.text.statements import CreateChannel, CreateDataset, CreateFeed
 from tocsin.pipeline.storage.types import parse_type
 from tocsin.query import parse as parse_query
 

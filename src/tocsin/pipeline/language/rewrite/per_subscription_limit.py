@@ -6,8 +6,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from tocsin.pipeline.language.query import Text
-from tocsin.pipeline.language.trees import column
+from tocsin.pipeline.language.tree.query import Text
+from tocsin.pipeline.language.tree.trees import column
 
 KEYS: Final = ("_channel", "_k")
 RANK: Final = "_rank"

@@ -13,7 +13,7 @@ from tests.unit.pipeline.language.oracle import World, channel
 from tests.unit.pipeline.language.rooms import DATASETS, rooms
 from tocsin.errors import SqlInvalid
 from tocsin.pipeline.execution.compiled import compile_channel
-from tocsin.pipeline.language.vocabulary import (
+from tocsin.pipeline.language.tree.vocabulary import (
     AGGREGATES,
     CALLED,
     FUNCTION_NODES,

@@ -13,9 +13,10 @@ import msgspec
 from sqlglot import exp
 
 from tocsin.model.catalogue import ParameterType
-from tocsin.pipeline.language import geometry, trees
+from tocsin.pipeline.language.functions import geometry
 from tocsin.pipeline.language.limits import CONSTANTS_MAX
-from tocsin.pipeline.language.resolution import family_of
+from tocsin.pipeline.language.tree import trees
+from tocsin.pipeline.language.tree.resolution import family_of
 
 _COMPARISONS: Final = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
 _BIGINT: Final = range(-(2**63), 2**63)

@@ -20,8 +20,8 @@ import json
 from itertools import pairwise
 from typing import Any, Final
 
+from tocsin.pipeline.language.functions.spaces import Space
 from tocsin.pipeline.language.limits import VERTICES_MAX
-from tocsin.pipeline.language.spaces import Space
 
 RADIUS_M: Final = 6_371_008.8  # the mean radius of the earth (IUGG)
 DEGREE_M: Final = 111_195.08  # of a great circle

@@ -12,12 +12,12 @@ from typing import Final, cast
 
 from tocsin.errors import SqlInvalid
 from tocsin.model.catalogue import TEXT_MAX_BYTES
-from tocsin.pipeline.language import defining
-from tocsin.pipeline.language.lexer import Token, tokens
 from tocsin.pipeline.language.limits import BRACKETS_MAX, STATEMENTS_MAX, TOKENS_MAX
 from tocsin.pipeline.language.names import meant
-from tocsin.pipeline.language.reader import Reader
-from tocsin.pipeline.language.statements import (
+from tocsin.pipeline.language.text import defining
+from tocsin.pipeline.language.text.lexer import Token, tokens
+from tocsin.pipeline.language.text.reader import Reader
+from tocsin.pipeline.language.text.statements import (
     AlterChannel,
     Describe,
     Drop,

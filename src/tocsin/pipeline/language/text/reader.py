@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tocsin.errors import SqlInvalid
 from tocsin.model.catalogue import NAME_MAX, is_name
-from tocsin.pipeline.language.lexer import Token, blanked
 from tocsin.pipeline.language.names import nearest
+from tocsin.pipeline.language.text.lexer import Token, blanked
 
 
 class Reader:

@@ -9,8 +9,8 @@ from tests.unit.pipeline.language.rooms import DATASETS
 from tocsin.errors import SqlInvalid
 from tocsin.pipeline.execution.compiled import compile_channel, compile_select
 from tocsin.pipeline.language.checks.statements import check
-from tocsin.pipeline.language.resolution import Read
-from tocsin.pipeline.language.script import read_script
+from tocsin.pipeline.language.text.script import read_script
+from tocsin.pipeline.language.tree.resolution import Read
 
 PLACES = datasets_of("CREATE DATASET Spots (id BIGINT, flat XY, round POINT, area STRING)")
 

@@ -23,14 +23,21 @@ from typing import Final
 from sqlglot import exp
 
 from tocsin.model.catalogue import Parameter
-from tocsin.pipeline.language import trees
-from tocsin.pipeline.language.constant_lifting import Constant, lift
 from tocsin.pipeline.language.explaining import uses
-from tocsin.pipeline.language.library import calls, parsed, sql_of
-from tocsin.pipeline.language.per_subscription_limit import KEYS, cut, hide, order_keys, table_alias, take
-from tocsin.pipeline.language.query import Text
-from tocsin.pipeline.language.resolution import NEWS, sources_of
-from tocsin.pipeline.language.trees import column, conjoin
+from tocsin.pipeline.language.functions.library import calls, parsed, sql_of
+from tocsin.pipeline.language.rewrite.constant_lifting import Constant, lift
+from tocsin.pipeline.language.rewrite.per_subscription_limit import (
+    KEYS,
+    cut,
+    hide,
+    order_keys,
+    table_alias,
+    take,
+)
+from tocsin.pipeline.language.tree import trees
+from tocsin.pipeline.language.tree.query import Text
+from tocsin.pipeline.language.tree.resolution import NEWS, sources_of
+from tocsin.pipeline.language.tree.trees import column, conjoin
 
 SUBSCRIPTIONS: Final = "subs_"  # the table's name until the plan has an id
 

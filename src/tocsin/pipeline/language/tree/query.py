@@ -20,10 +20,10 @@ from sqlglot.errors import ParseError, SqlglotError
 
 from tocsin.errors import SqlInvalid
 from tocsin.model.catalogue import Parameter
-from tocsin.pipeline.language.lexer import Token, blanked, tokens
 from tocsin.pipeline.language.limits import BLOCKS_MAX, DEPTH_MAX, JOINS_MAX, NODES_MAX
 from tocsin.pipeline.language.names import meant, nearest
-from tocsin.pipeline.language.vocabulary import (
+from tocsin.pipeline.language.text.lexer import Token, blanked, tokens
+from tocsin.pipeline.language.tree.vocabulary import (
     BEFORE_BRACKETS,
     CALLED,
     CLOCKS,
