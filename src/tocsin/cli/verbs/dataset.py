@@ -35,7 +35,7 @@ from tocsin.store.jetstream.store import JetStreamStore
 
 if TYPE_CHECKING:
     from tocsin.pipeline.storage.landing import Landing
-    from tocsin.pipeline.storage.loading import Loaded
+    from tocsin.pipeline.storage.rows.loading import Loaded
 
 app = typer.Typer(help="Show datasets and quarantined records, and load files.", no_args_is_help=True)
 CONNECT_S: Final = 5.0
@@ -184,8 +184,8 @@ async def definition(found: Found, name: str) -> Dataset:
 
 
 def _load(landing: Landing, path: Path, dataset: Dataset, again: bool) -> Loaded:
-    from tocsin.pipeline.storage.loading import Progress as Step  # it imports what only the extra brings
-    from tocsin.pipeline.storage.loading import load as load_file
+    from tocsin.pipeline.storage.rows.loading import Progress as Step  # it imports what only the extra brings
+    from tocsin.pipeline.storage.rows.loading import load as load_file
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:

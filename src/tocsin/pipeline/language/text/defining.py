@@ -29,7 +29,7 @@ from tocsin.pipeline.language.names import meant
 from tocsin.pipeline.language.text.lexer import Token
 from tocsin.pipeline.language.text.reader import Reader
 from tocsin.pipeline.language.text.statements import CreateChannel, CreateDataset, CreateFeed
-from tocsin.pipeline.storage.types import parse_type
+from tocsin.pipeline.storage.rows.types import parse_type
 from tocsin.query import parse as parse_query
 
 _UNITS: Final = {"SECOND": 1, "MINUTE": 60, "HOUR": 3_600, "DAY": 86_400, "WEEK": 604_800}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.pipeline.storage.tables import (
+from tests.unit.pipeline.storage.stored_tables import (
     DAY_US,
     MOVES,
     NOW_US,
@@ -21,11 +21,11 @@ from tests.unit.pipeline.storage.tables import (
     stored,
 )
 from tocsin.model.catalogue import Dataset
-from tocsin.pipeline.storage import planning, upkeep
 from tocsin.pipeline.storage.datasets import DatasetStore, Snapshot, time_of
-from tocsin.pipeline.storage.delta import Overtaken
-from tocsin.pipeline.storage.files import read_parquet, write_parquet
-from tocsin.pipeline.storage.upkeep import TOMBSTONES_KEPT_S, Sweep, Upkeep, compact, fold, merge
+from tocsin.pipeline.storage.tables import planning, upkeep
+from tocsin.pipeline.storage.tables.delta import Overtaken
+from tocsin.pipeline.storage.tables.files import read_parquet, write_parquet
+from tocsin.pipeline.storage.tables.upkeep import TOMBSTONES_KEPT_S, Sweep, Upkeep, compact, fold, merge
 
 HOUR_US = 3_600_000_000
 

@@ -17,7 +17,7 @@ import msgspec
 
 from tocsin.errors import FileUnreadable
 from tocsin.pipeline.storage.landing import Landing
-from tocsin.pipeline.storage.user_files import chunks_of, place_columns_of
+from tocsin.pipeline.storage.rows.user_files import chunks_of, place_columns_of
 
 AGAIN_MAX: Final = 10_000  # times that one file may be loaded again
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tocsin.pipeline.storage.types import parse_type
-from tocsin.pipeline.storage.values import Unfit, convert, parse
+from tocsin.pipeline.storage.rows.types import parse_type
+from tocsin.pipeline.storage.rows.values import Unfit, convert, parse
 
 SECOND = 1_000_000
 

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from tocsin.pipeline.storage.files import DataFile
+from tocsin.pipeline.storage.tables.files import DataFile
 
 FOLD_ROWS: Final = 200_000  # changes that a base of any size may have beside it
 FOLD_RATIO: Final = 0.25  # … or of the base's rows, if that is more

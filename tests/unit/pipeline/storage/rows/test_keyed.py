@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.pipeline.storage import keyed
+from tocsin.pipeline.storage.rows import keyed
 
 rows = st.lists(st.tuples(st.integers(0, 3), st.sampled_from("ab"), st.integers(0, 4)), max_size=12)
 

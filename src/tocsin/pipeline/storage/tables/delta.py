@@ -38,7 +38,7 @@ from deltalake.transaction import (
 
 from tocsin.errors import FormatNewer, Malformed, StorageUnusable, TocsinError
 from tocsin.model.results import OURS, TABLE, VERSION
-from tocsin.pipeline.storage.files import DataFile, make_directory, sync_directory, sync_file
+from tocsin.pipeline.storage.tables.files import DataFile, make_directory, sync_directory, sync_file
 
 REWRITE: Final = "rewrite"  # the application id of commits that remove files
 CHECKPOINT_EVERY: Final = (

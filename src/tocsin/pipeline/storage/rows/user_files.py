@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tocsin.errors import FileUnreadable
-from tocsin.pipeline.storage.fitting import RECORD_MAX_BYTES, Fitted, Fitter, Rejected
-from tocsin.pipeline.storage.schema import DELETED, required
-from tocsin.pipeline.storage.types import INTEGERS, Type
-from tocsin.pipeline.storage.values import Unfit, convert, parse
+from tocsin.pipeline.storage.rows.fitting import RECORD_MAX_BYTES, Fitted, Fitter, Rejected
+from tocsin.pipeline.storage.rows.schema import DELETED, required
+from tocsin.pipeline.storage.rows.types import INTEGERS, Type
+from tocsin.pipeline.storage.rows.values import Unfit, convert, parse
 from tocsin.runtime.documents import BOM, POINTS, read_document
 
 CHUNK_ROWS: Final = 50_000

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tocsin.pipeline.storage.types import INTEGERS, Type
+from tocsin.pipeline.storage.rows.types import INTEGERS, Type
 
 SECONDS_BELOW: Final = 10**11  # the year 5138, in seconds; March 1973, in milliseconds
 MILLISECONDS_BELOW: Final = 10**14

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.pipeline.storage.tables import MOVES, PLACES, REPORTS
+from tests.unit.pipeline.storage.stored_tables import MOVES, PLACES, REPORTS
 from tocsin.errors import SchemaInvalid
 from tocsin.model.catalogue import Column, Dataset
-from tocsin.pipeline.storage.schema import required, schema_of
+from tocsin.pipeline.storage.rows.schema import required, schema_of
 
 ONE = (Column("a", "INT"),)
 

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.pipeline.storage.tables import NOW_US, stored
+from tests.unit.pipeline.storage.stored_tables import NOW_US, stored
 from tocsin.errors import FileUnreadable
 from tocsin.model.catalogue import Column, Dataset
-from tocsin.pipeline.storage import user_files
-from tocsin.pipeline.storage.fitting import Fitter
 from tocsin.pipeline.storage.landing import Landing
-from tocsin.pipeline.storage.loading import Loaded, Progress, load
-from tocsin.pipeline.storage.schema import schema_of
-from tocsin.pipeline.storage.types import Type
-from tocsin.pipeline.storage.values import parse
+from tocsin.pipeline.storage.rows import user_files
+from tocsin.pipeline.storage.rows.fitting import Fitter
+from tocsin.pipeline.storage.rows.loading import Loaded, Progress, load
+from tocsin.pipeline.storage.rows.schema import schema_of
+from tocsin.pipeline.storage.rows.types import Type
+from tocsin.pipeline.storage.rows.values import parse
 
 SHELTERS = Dataset(
     "Shelters",

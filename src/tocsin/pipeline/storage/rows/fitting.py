@@ -20,9 +20,9 @@ from typing import Annotated, Any, Final, NotRequired, Required, TypedDict
 import msgspec
 import pyarrow as pa
 
-from tocsin.pipeline.storage.schema import DELETED, Schema, required
-from tocsin.pipeline.storage.types import INTEGERS, Type
-from tocsin.pipeline.storage.values import FLOAT_MAX, Unfit, convert
+from tocsin.pipeline.storage.rows.schema import DELETED, Schema, required
+from tocsin.pipeline.storage.rows.types import INTEGERS, Type
+from tocsin.pipeline.storage.rows.values import FLOAT_MAX, Unfit, convert
 from tocsin.ports import PAYLOAD_MAX_BYTES
 
 RECORD_MAX_BYTES: Final = PAYLOAD_MAX_BYTES

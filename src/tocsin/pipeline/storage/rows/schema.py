@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from tocsin.errors import SchemaInvalid
 from tocsin.model.catalogue import COLUMNS_MAX, Column, Dataset, is_name
-from tocsin.pipeline.storage.types import Type, parse_type
+from tocsin.pipeline.storage.rows.types import Type, parse_type
 
 VERSION: Final = "_version"
 ARRIVED: Final = "_arrived"

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.pipeline.storage.tables import MOVES, REPORTS
-from tests.unit.pipeline.storage.test_types import types
+from tests.unit.pipeline.storage.rows.test_types import types
+from tests.unit.pipeline.storage.stored_tables import MOVES, REPORTS
 from tocsin.model.catalogue import Column, Dataset
-from tocsin.pipeline.storage.fitting import RECORD_MAX_BYTES, Fitter
-from tocsin.pipeline.storage.schema import schema_of
-from tocsin.pipeline.storage.types import Type
-from tocsin.pipeline.storage.values import Unfit
+from tocsin.pipeline.storage.rows.fitting import RECORD_MAX_BYTES, Fitter
+from tocsin.pipeline.storage.rows.schema import schema_of
+from tocsin.pipeline.storage.rows.types import Type
+from tocsin.pipeline.storage.rows.values import Unfit
 
 texts = st.one_of(
     st.text(max_size=5),

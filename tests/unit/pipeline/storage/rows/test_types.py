@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.errors import SchemaInvalid
-from tocsin.pipeline.storage.types import DEPTH_MAX, Field, Type, parse_type
+from tocsin.pipeline.storage.rows.types import DEPTH_MAX, Field, Type, parse_type
 
 PLAIN = (
     "BOOLEAN",

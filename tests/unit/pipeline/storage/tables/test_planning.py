@@ -5,8 +5,8 @@ import datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.pipeline.storage import planning
-from tocsin.pipeline.storage.files import DataFile
+from tocsin.pipeline.storage.tables import planning
+from tocsin.pipeline.storage.tables.files import DataFile
 
 NOW = datetime.datetime(2024, 5, 1, tzinfo=datetime.UTC)
 

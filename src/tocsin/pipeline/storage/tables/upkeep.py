@@ -24,11 +24,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tocsin.errors import StorageUnusable
-from tocsin.pipeline.storage import keyed, planning
 from tocsin.pipeline.storage.datasets import BASE, ROWS, SETTLED, DatasetStore, Snapshot, time_of
-from tocsin.pipeline.storage.delta import REWRITE, Overtaken, Table
-from tocsin.pipeline.storage.files import DataFile, read_parquet, write_parquet
-from tocsin.pipeline.storage.schema import ARRIVED, DELETED, VERSION, Schema
+from tocsin.pipeline.storage.rows import keyed
+from tocsin.pipeline.storage.rows.schema import ARRIVED, DELETED, VERSION, Schema
+from tocsin.pipeline.storage.tables import planning
+from tocsin.pipeline.storage.tables.delta import REWRITE, Overtaken, Table
+from tocsin.pipeline.storage.tables.files import DataFile, read_parquet, write_parquet
 
 GRACE_S: Final = 3_600.0  # a reader that takes longer than this may find a file gone
 TOMBSTONES_KEPT_S: Final = 7 * 86_400.0  # how late a row may come and still lose against a deletion

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from tocsin.model.catalogue import Column, Dataset
 from tocsin.pipeline.storage.datasets import Snapshot
-from tocsin.pipeline.storage.files import read_parquet
-from tocsin.pipeline.storage.schema import DELETED, Schema, schema_of
+from tocsin.pipeline.storage.rows.schema import DELETED, Schema, schema_of
+from tocsin.pipeline.storage.tables.files import read_parquet
 
 DAY_US = 86_400_000_000
 NOW_US = 20_000 * DAY_US

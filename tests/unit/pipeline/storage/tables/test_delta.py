@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from tocsin.errors import FormatNewer, StorageUnusable
-from tocsin.pipeline.storage.delta import CHECKPOINT_EVERY, REWRITE, Overtaken, Table
-from tocsin.pipeline.storage.files import DataFile, write_parquet
+from tocsin.pipeline.storage.tables.delta import CHECKPOINT_EVERY, REWRITE, Overtaken, Table
+from tocsin.pipeline.storage.tables.files import DataFile, write_parquet
 
 SCHEMA = pa.schema([pa.field("a", pa.int64(), False)])
 
@@ -161,8 +161,8 @@ def test_a_place_that_cannot_be_written_is_an_error_in_words(tmp_path: Path) -> 
 WRITER = """
 import pyarrow as pa, sys
 from pathlib import Path
-from tocsin.pipeline.storage.delta import Table
-from tocsin.pipeline.storage.files import write_parquet
+from tocsin.pipeline.storage.tables.delta import Table
+from tocsin.pipeline.storage.tables.files import write_parquet
 table = Table(Path(sys.argv[1]))
 for number in range(int(sys.argv[2])):
     rows = pa.table({"a": [number]}, schema=pa.schema([pa.field("a", pa.int64(), False)]))
