@@ -20,8 +20,8 @@ from itertools import chain
 from struct import Struct
 from typing import Final, Generic, TypeVar
 
-from tocsin.query.bag import Bag, added, remove
-from tocsin.query.ordered import OrderedMap
+from tocsin.query.index.bag import Bag, added, remove
+from tocsin.query.index.ordered import OrderedMap
 
 Member = TypeVar("Member", bound=Hashable)
 

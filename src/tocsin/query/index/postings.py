@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Final, Generic, TypeVar
 
-from tocsin.query.atoms import Range, Tokens
-from tocsin.query.ordered import Key, OrderedMap
-from tocsin.query.tokens import IS_FALSE, IS_TRUE, Beginning, Token
+from tocsin.query.index.atoms import Range, Tokens
+from tocsin.query.index.ordered import Key, OrderedMap
+from tocsin.query.index.tokens import IS_FALSE, IS_TRUE, Beginning, Token
 from tocsin.query.values import Failure, Value, to_number, to_string
 
 Id = TypeVar("Id", bound=Hashable)

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.unit.query.standing import METADATA, QUERIES, Asked, changed, metadata, text
-from tocsin.query import Metadata, Query, QueryIndex, StreamIndex, bag, index_tree, intervals, parse
-from tocsin.query.index import changed_keys
-from tocsin.query.postings import Posting, united
+from tocsin.query import Metadata, Query, QueryIndex, StreamIndex, parse
+from tocsin.query.index import bag, intervals
+from tocsin.query.index import tree as index_tree
+from tocsin.query.index.index import changed_keys
+from tocsin.query.index.postings import Posting, united
 
 
 @contextmanager
@@ -381,7 +383,7 @@ def test_a_large_part_is_not_gathered_to_spare_few_questions(
         gathered.append(len(found))
         return found
 
-    monkeypatch.setattr("tocsin.query.index.united", watched)
+    monkeypatch.setattr("tocsin.query.index.index.united", watched)
     assert building.find(parse("room = 'r7' AND level > 0.5")) == {"7/temp", "7/light"}
     assert building.find(parse("floor = 2 AND room = 'r207'")) == {"207/temp", "207/light"}
     assert gathered == [2, 2]

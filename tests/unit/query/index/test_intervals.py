@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tocsin.query import bag, intervals, ordered
-from tocsin.query.intervals import IntervalIndex
-from tocsin.query.ordered import OrderedMap
+from tocsin.query.index import bag, intervals, ordered
+from tocsin.query.index.intervals import IntervalIndex
+from tocsin.query.index.ordered import OrderedMap
 
 NUMBERS = st.one_of(
     st.integers(-9, 9).map(float),

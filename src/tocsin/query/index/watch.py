@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Generic, TypeVar
 
-from tocsin.query.atoms import Range, Tokens, Watch, Watched
-from tocsin.query.bag import Bag, added, remove
-from tocsin.query.intervals import IntervalIndex
-from tocsin.query.tokens import Reading, Token
+from tocsin.query.index.atoms import Range, Tokens, Watch, Watched
+from tocsin.query.index.bag import Bag, added, remove
+from tocsin.query.index.intervals import IntervalIndex
+from tocsin.query.index.tokens import Reading, Token
 
 Member = TypeVar("Member", bound=Hashable)
 

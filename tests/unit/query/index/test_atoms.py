@@ -9,7 +9,9 @@ from hypothesis import given, settings
 
 from tests.unit.query.standing import METADATA, QUERIES
 from tocsin.query import Metadata, Query, changed_keys, parse
-from tocsin.query.atoms import (
+from tocsin.query.evaluate import compile_truth
+from tocsin.query.expression import Not
+from tocsin.query.index.atoms import (
     NEVER,
     AllOf,
     AnyOf,
@@ -22,10 +24,8 @@ from tocsin.query.atoms import (
     regex_prefix,
     watches_of,
 )
-from tocsin.query.evaluate import compile_truth
-from tocsin.query.expression import Not
-from tocsin.query.index_watch import KeyWatch
-from tocsin.query.tokens import AS_TRUE, HERE, IS_TRUE, Beginning, Token, View
+from tocsin.query.index.tokens import AS_TRUE, HERE, IS_TRUE, Beginning, Token, View
+from tocsin.query.index.watch import KeyWatch
 
 
 def holds(cover: Cover | None, view: View) -> bool:

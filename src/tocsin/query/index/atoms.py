@@ -39,8 +39,16 @@ from tocsin.query.expression import (
     children,
     keys_of,
 )
+from tocsin.query.index.tokens import (
+    AS_FALSE,
+    AS_TRUE,
+    HERE,
+    Beginning,
+    Token,
+    token_equal_to,
+    tokens_of_option,
+)
 from tocsin.query.patterns import like_prefix
-from tocsin.query.tokens import AS_FALSE, AS_TRUE, HERE, Beginning, Token, token_equal_to, tokens_of_option
 from tocsin.query.values import WHOLE_MAX, Failure, to_boolean, to_number
 
 

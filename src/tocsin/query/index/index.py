@@ -26,11 +26,11 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from tocsin.query.atoms import AllOf, AnyOf, Cover, Tokens, cover_of
-from tocsin.query.index_tree import CoverTree, Entry
-from tocsin.query.postings import Postings, united
+from tocsin.query.index.atoms import AllOf, AnyOf, Cover, Tokens, cover_of
+from tocsin.query.index.postings import Postings, united
+from tocsin.query.index.tokens import View
+from tocsin.query.index.tree import CoverTree, Entry
 from tocsin.query.query import Query
-from tocsin.query.tokens import View
 from tocsin.query.values import Metadata
 
 WORTH: Final = 4  # ids that are gathered rather than asking the query one time more: it takes about as long

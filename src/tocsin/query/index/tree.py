@@ -31,11 +31,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Generic, TypeVar
 
-from tocsin.query.atoms import NEVER, AllOf, AnyOf, Atom, Cover, Range, Tokens, Watched, cover_of, watches_of
-from tocsin.query.index_watch import KeyWatch
-from tocsin.query.intervals import IntervalIndex
+from tocsin.query.index.atoms import (
+    NEVER,
+    AllOf,
+    AnyOf,
+    Atom,
+    Cover,
+    Range,
+    Tokens,
+    Watched,
+    cover_of,
+    watches_of,
+)
+from tocsin.query.index.intervals import IntervalIndex
+from tocsin.query.index.tokens import HERE, Beginning, Reading, Token, View
+from tocsin.query.index.watch import KeyWatch
 from tocsin.query.query import Query
-from tocsin.query.tokens import HERE, Beginning, Reading, Token, View
 
 # Queries above which a node divides: to ask as many costs about as much as two levels more.
 LIST_MAX: Final = 32
