@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-from tocsin.feeds.agent import Agent, Work
+from tocsin.feeds.agents.agent import Agent, Work
 from tocsin.feeds.outlet import FeedWriter
 from tocsin.feeds.status import FeedCounts
 from tocsin.model.catalogue import Dataset, Feed, FeedSource

@@ -8,9 +8,9 @@ import pytest
 
 from tests.unit.feeds.desk import NETWORK, Desk, running, until
 from tocsin.client.address import Server
-from tocsin.feeds import live
-from tocsin.feeds.live import LiveSubscriber
-from tocsin.feeds.messages import MessageAgent
+from tocsin.feeds.agents import live
+from tocsin.feeds.agents.live import LiveSubscriber
+from tocsin.feeds.agents.messages import MessageAgent
 from tocsin.model.catalogue import TopicSource
 
 

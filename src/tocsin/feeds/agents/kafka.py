@@ -17,7 +17,7 @@ from typing import Any, Final
 import structlog
 
 from tocsin.errors import SourceUnusable
-from tocsin.feeds.agent import Work
+from tocsin.feeds.agents.agent import Work
 from tocsin.feeds.outlet import BATCH_MAX_BYTES
 from tocsin.feeds.packing import cut
 from tocsin.model.catalogue import KafkaSource

@@ -21,7 +21,7 @@ from tocsin.ports import BATCH_MAX
 
 KEY_MAX_BYTES: Final = 255
 ID_BYTES: Final = 16
-SENDER_BYTES: Final = 8  # ``feeds.keys`` tells them apart in requests' names
+SENDER_BYTES: Final = 8  # ``feeds.http.keys`` tells them apart in requests' names
 _SHOWN: Final = 60
 
 _array = msgspec.json.Decoder(list[msgspec.Raw])

@@ -1,4 +1,4 @@
-"""Appends requests with an ``Idempotency-Key`` to the log of feeds once; ``feeds.keys`` says how that is known.
+"""Appends requests with an ``Idempotency-Key`` to the log of feeds once; ``feeds.http.keys`` says how that is known.
 
 Pages are cells ``requests.N`` of the feeder's table. The position behind which the log is needed is the intent of one
 more cell of a feed, so that the pipeline trims no further (``model.feeding``). No feed can have its name.
@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 
 from tocsin.errors import FormatNewer, Malformed, OutcomeUnknown, TocsinError, Trimmed
-from tocsin.feeds.keys import PAGE, Keys, RequestPage
+from tocsin.feeds.http.keys import PAGE, Keys, RequestPage
 from tocsin.model.feeding import REQUESTS_CELL, FeedCell, Intent, decode_cell, encode_cell
 from tocsin.ports import Log, Record, Table
 from tocsin.runtime.machines.appended import EVERYTHING, appended

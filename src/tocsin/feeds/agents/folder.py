@@ -30,7 +30,7 @@ import msgspec
 import structlog
 
 from tocsin.errors import FileUnreadable, SourceUnusable
-from tocsin.feeds.agent import Work
+from tocsin.feeds.agents.agent import Work
 from tocsin.feeds.files import records_of
 from tocsin.feeds.outlet import BATCH_MAX_BYTES
 from tocsin.feeds.packing import pack

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.feeds.intake import request_id, sender_id
-from tocsin.feeds.keys import NAME_BYTES, Keys, RequestPage, name_of, sender_of
+from tocsin.feeds.http.intake import request_id, sender_id
+from tocsin.feeds.http.keys import NAME_BYTES, Keys, RequestPage, name_of, sender_of
 
 
 def test_a_request_is_unknown_then_tried_then_taken() -> None:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from tests.unit.feeds.desk import Desk, running, until
 from tocsin.errors import SourceUnusable
-from tocsin.feeds import folder as module
-from tocsin.feeds.agent import Work
-from tocsin.feeds.folder import FolderAgent, Seen, Watch
+from tocsin.feeds.agents import folder as module
+from tocsin.feeds.agents.agent import Work
+from tocsin.feeds.agents.folder import FolderAgent, Seen, Watch
 from tocsin.model.catalogue import FolderSource
 from tocsin.model.feeding import RECORDS
 from tocsin.ports import BATCH_MAX

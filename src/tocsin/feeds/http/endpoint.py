@@ -6,7 +6,7 @@ allowed to publish to the topic ``$feeds/NAME``. Requests of web pages (with an 
 that is open in somebody's browser must not write into the datasets of the machine that it is on.
 
 **Repeats.** With a header ``Idempotency-Key`` the same request again is not taken twice, whatever was killed in between
-(``feeds.idempotency``). All records of a request are one append: all of them are taken, or none.
+(``feeds.http.idempotency``). All records of a request are one append: all of them are taken, or none.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from tocsin.config import Feeds
 from tocsin.core.access.admission import is_loopback
 from tocsin.core.access.rights import Who
 from tocsin.errors import OperatorError, StoreFull, TocsinError
-from tocsin.feeds.agent import Work
-from tocsin.feeds.http import RETRY_AFTER_S, Answer, Asked, Bounds, HttpServer, busy
-from tocsin.feeds.idempotency import IdempotentAppends
-from tocsin.feeds.intake import KEY_MAX_BYTES, BodyInvalid, packed, read_records, request_id, sender_id
+from tocsin.feeds.agents.agent import Work
+from tocsin.feeds.http.idempotency import IdempotentAppends
+from tocsin.feeds.http.intake import KEY_MAX_BYTES, BodyInvalid, packed, read_records, request_id, sender_id
+from tocsin.feeds.http.server import RETRY_AFTER_S, Answer, Asked, Bounds, HttpServer, busy
 from tocsin.model.catalogue import HttpSource
 from tocsin.model.channel_names import ChannelNames
 from tocsin.model.feeding import RECORDS

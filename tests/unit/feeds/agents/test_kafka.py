@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 from tests.unit.feeds.desk import Desk, running, until
 from tocsin.errors import SourceUnusable
-from tocsin.feeds import kafka as module
-from tocsin.feeds.agent import Work
-from tocsin.feeds.kafka import KafkaAgent, batches, make_clients
+from tocsin.feeds.agents import kafka as module
+from tocsin.feeds.agents.agent import Work
+from tocsin.feeds.agents.kafka import KafkaAgent, batches, make_clients
 from tocsin.model.catalogue import KafkaSource
 from tocsin.ports import BATCH_MAX
 

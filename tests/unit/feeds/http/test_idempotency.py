@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.unit.feeds.desk import PLACES, Desk, HandClock
 from tocsin.errors import FormatNewer, OutcomeUnknown, StoreFull
-from tocsin.feeds.idempotency import DOUBT_US, PAGES_PREFIX, IdempotentAppends
-from tocsin.feeds.keys import PAGE
+from tocsin.feeds.http.idempotency import DOUBT_US, PAGES_PREFIX, IdempotentAppends
+from tocsin.feeds.http.keys import PAGE
 from tocsin.model.feeding import REQUESTS_CELL, decode_cell
 from tocsin.ports import Log, Record
 from tocsin.store.retention import feeds_floor

@@ -6,7 +6,8 @@ critical. Their record's id is their position, and the marks of the feed are the
 of its lanes: each is taken once, also those of the time when the feeder was away, for as long as the message log keeps
 them. (The expiry of a message is for subscribers; a feed takes it whenever it comes to it.)
 
-Messages that were published at QoS 0 are in no log. They are heard by a subscription (``feeds.live``), best effort.
+Messages that were published at QoS 0 are in no log. They are heard by a subscription (``feeds.agents.live``), best
+effort.
 
 Messages that come during an append are the next append.
 """
@@ -21,9 +22,9 @@ from typing import Final
 import structlog
 
 from tocsin.errors import Malformed, Trimmed
-from tocsin.feeds.agent import Work, together
+from tocsin.feeds.agents.agent import Work, together
+from tocsin.feeds.agents.live import Heard, LiveSubscriber
 from tocsin.feeds.filling import Filling
-from tocsin.feeds.live import Heard, LiveSubscriber
 from tocsin.feeds.outlet import BATCH_MAX_BYTES
 from tocsin.feeds.packing import cut
 from tocsin.model.catalogue import StreamSource, TopicSource

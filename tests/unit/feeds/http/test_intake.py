@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.feeds.intake import BodyInvalid, packed, read_records, request_id
+from tocsin.feeds.http.intake import BodyInvalid, packed, read_records, request_id
 from tocsin.ports import PAYLOAD_MAX_BYTES
 
 objects = st.dictionaries(st.text(max_size=4), st.integers() | st.text(max_size=9), max_size=3)

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from tests.unit.feeds.desk import NETWORK, Desk, running, until
-from tocsin.feeds import messages as module
-from tocsin.feeds.agent import Work
-from tocsin.feeds.live import Heard, LiveSubscriber
-from tocsin.feeds.messages import MessageAgent
+from tocsin.feeds.agents import messages as module
+from tocsin.feeds.agents.agent import Work
+from tocsin.feeds.agents.live import Heard, LiveSubscriber
+from tocsin.feeds.agents.messages import MessageAgent
 from tocsin.model.catalogue import Column, Dataset, Feed, StreamSource, TopicSource
 from tocsin.model.said import encode_said, reference_of
 from tocsin.model.stream import Value

@@ -18,10 +18,10 @@ from tests.certificates import Authority
 from tests.unit.feeds.desk import PLACES, Desk, HandClock
 from tocsin.config import Access, Feeds, Settings, Tls
 from tocsin.errors import OperatorError, OutcomeUnknown, PortTaken, StoreFull, StoreUnavailable
-from tocsin.feeds import http
-from tocsin.feeds.agent import Work
-from tocsin.feeds.http_endpoint import HttpEndpoint
-from tocsin.feeds.keys import sender_of
+from tocsin.feeds.agents.agent import Work
+from tocsin.feeds.http import server as http
+from tocsin.feeds.http.endpoint import HttpEndpoint
+from tocsin.feeds.http.keys import sender_of
 from tocsin.model.catalogue import HttpSource, TopicSource
 from tocsin.ports import Record
 from tocsin.runtime.security.files import Guard
