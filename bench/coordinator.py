@@ -55,7 +55,7 @@ from tocsin.query import parse
 from tocsin.runtime.machines.driver import Driver
 from tocsin.store.jetstream.store import JetStreamStore
 from tocsin.store.servers.testing import LocalServers
-from tocsin.wire.commands import Elected, Joined, Limits, Queries, Said, Streams
+from tocsin.wire.internal.commands import Elected, Joined, Limits, Queries, Said, Streams
 
 RESULTS = Path(__file__).parent / "results"
 STREAMS, QUICK_STREAMS = 100_000, 10_000

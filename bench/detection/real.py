@@ -38,8 +38,8 @@ from tocsin.runtime.security.credentials import certificates_directory
 from tocsin.store.jetstream.store import JetStreamStore
 from tocsin.store.servers.embedded import free_ports
 from tocsin.store.servers.testing import LocalServers
-from tocsin.wire.commands import Joined, Lost, Said, decode_batch
-from tocsin.wire.control import Beat, Pulse, decode_envelope
+from tocsin.wire.internal.commands import Joined, Lost, Said, decode_batch
+from tocsin.wire.internal.control import Beat, Pulse, decode_envelope
 
 PLACES: Final = StoreNames("bench")
 BROKERS: Final = 5

@@ -23,7 +23,7 @@ from tocsin.sim.network import Weather
 from tocsin.sim.scenarios.coordination.shells import Shells
 from tocsin.sim.scenarios.coordination.standing import overlook_standings
 from tocsin.sim.world import World
-from tocsin.wire.commands import Lost, decode_batch
+from tocsin.wire.internal.commands import Lost, decode_batch
 
 PLACES: Final = StoreNames("bench")
 COORDINATORS: Final = ("coordinator/1", "coordinator/2", "coordinator/3")

@@ -31,7 +31,7 @@ from tocsin.sim.process.stage import GROUPS, NAMES, NETWORK, SESSIONS, Stage, co
 from tocsin.sim.runs.transcript import Transcript, describe
 from tocsin.sim.scenarios.survival.programs import Pace, Program
 from tocsin.sim.world import World
-from tocsin.wire.commands import Elected, Joined, Lost, Planned, Promoted, Said, decode_batch
+from tocsin.wire.internal.commands import Elected, Joined, Lost, Planned, Promoted, Said, decode_batch
 
 SECOND = 1_000_000
 WAY = Link(latency=Latency.constant(500), fifo=True)

@@ -24,7 +24,7 @@ from tocsin.sim.scenarios.cluster import NORTH, SIDES
 from tocsin.sim.scenarios.cluster.guests import Guest
 from tocsin.sim.scenarios.cluster.promises import OneOwner, Standing
 from tocsin.sim.world import World
-from tocsin.wire.cluster_messages import ClusterMessage
+from tocsin.wire.internal.cluster_messages import ClusterMessage
 
 SECOND = 1_000_000
 SEEDS = 6  # within which each planted bug has to be found

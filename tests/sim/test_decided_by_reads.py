@@ -26,7 +26,7 @@ from tocsin.sim.process.machine import SimulatedProcess
 from tocsin.sim.process.stage import Stage, server
 from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.world import World
-from tocsin.wire.replication import Bequest
+from tocsin.wire.internal.replication import Bequest
 
 SEEDS: Final = 4
 SETTINGS: Final = settings(

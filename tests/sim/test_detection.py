@@ -26,8 +26,8 @@ from tocsin.sim.scenarios import detection
 from tocsin.sim.scenarios.coordination import COORDINATORS, PLACES
 from tocsin.sim.store import StoreWeather
 from tocsin.sim.world import World
-from tocsin.wire.commands import Lost, decode_batch
-from tocsin.wire.control import Links
+from tocsin.wire.internal.commands import Lost, decode_batch
+from tocsin.wire.internal.control import Links
 
 SECOND = 1_000_000
 SEEDS = 200  # within which each planted bug has to be found

@@ -21,7 +21,7 @@ from tocsin.sim.runs.scenario import Scenario, find
 from tocsin.sim.scenarios import links
 from tocsin.sim.scenarios.links.promises import Wanted
 from tocsin.sim.scenarios.links.traffic import TOPICS, LinkCut
-from tocsin.wire.commands import Lost
+from tocsin.wire.internal.commands import Lost
 
 SECOND = 1_000_000
 SEEDS = 20  # within which each planted bug has to be found

@@ -53,8 +53,8 @@ from tocsin.sim.runs.scenario import find
 from tocsin.sim.scenarios import survival
 from tocsin.sim.scenarios.survival.promises.looking import PLACE_TAKEN, STANDS_IN
 from tocsin.sim.world import World
-from tocsin.wire.control import Moves
-from tocsin.wire.replication import Applied, Delta, Positions, Update
+from tocsin.wire.internal.control import Moves
+from tocsin.wire.internal.replication import Applied, Delta, Positions, Update
 
 ACKNOWLEDGED = "what is acknowledged is in the log"
 MESSAGES = "subscribers get everything, in order, at QoS 2 once"

@@ -22,7 +22,7 @@ from tocsin.sim.network import STORE
 from tocsin.sim.runs.runner import run
 from tocsin.sim.runs.scenario import find
 from tocsin.sim.scenarios.survival.promises.bequests import WillsOnce
-from tocsin.wire.replication import Bequest, Update
+from tocsin.wire.internal.replication import Bequest, Update
 
 ONCE = "a will is in the log once"
 LIVING = "no will is published of a client that is known to live, or to have left in order"

@@ -29,7 +29,7 @@ from tocsin.runtime.machines.driver import Driver
 from tocsin.runtime.network.streams import open_within
 from tocsin.runtime.process import Process, State
 from tocsin.store.jetstream.store import JetStreamStore
-from tocsin.wire.commands import Limits
+from tocsin.wire.internal.commands import Limits
 
 REPORT_S: Final = 1.0
 RESIGN_S: Final = 2.0  # for the lease to be given back; if it is not, it ends by itself

@@ -26,7 +26,7 @@ from tocsin.model.network import BrokerInfo
 from tocsin.model.versions import Document
 from tocsin.ports import Bus, Table
 from tocsin.runtime.machines.clock import wall_s
-from tocsin.wire.summaries import Ask, Summary, decode_summary, encode, subject
+from tocsin.wire.internal.summaries import Ask, Summary, decode_summary, encode, subject
 
 ANSWER_S: Final = 2.0
 ASKED_AT_ONCE: Final = 32

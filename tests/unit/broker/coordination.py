@@ -12,7 +12,7 @@ from tocsin.core.coordination.names import Options
 from tocsin.model.network import coordinator_address
 from tocsin.runtime.machines.driver import Driver
 from tocsin.store.memory.store import MemoryStore
-from tocsin.wire.commands import Limits
+from tocsin.wire.internal.commands import Limits
 
 
 @asynccontextmanager

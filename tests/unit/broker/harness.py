@@ -51,8 +51,8 @@ from tocsin.runtime.security.authority import Authority
 from tocsin.runtime.security.credentials import PeerTls
 from tocsin.runtime.security.files import Guard
 from tocsin.store.memory.store import MemoryServer, MemoryStore
-from tocsin.wire.codec import Decoder, encode
-from tocsin.wire.connect import V5, Version
+from tocsin.wire.mqtt.codec import Decoder, encode
+from tocsin.wire.mqtt.connect import V5, Version
 
 PacketT = TypeVar("PacketT")
 DEADLINE_S = 10.0

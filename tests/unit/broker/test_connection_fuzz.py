@@ -37,8 +37,8 @@ from tests.unit.broker.harness import DEADLINE_S, Door, Peer
 from tests.unit.broker.talk import ONE, nothing_more, publish, receive
 from tocsin.config import Limits
 from tocsin.errors import WireError
-from tocsin.wire.codec import Decoder, encode
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.mqtt.codec import Decoder, encode
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 EXAMPLES, MANY_EXAMPLES = 150, 3_000
 OLDER = b"\x20\x02\x00\x01"  # what a client of an older version is told

@@ -21,7 +21,7 @@ from tests.unit.broker.harness import Door, Peer
 from tests.unit.broker.talk import ONE, TWO, lasting, nothing_more, publish, receive, retained
 from tocsin.config import Limits
 from tocsin.store.memory.store import MemoryServer, MemoryStore
-from tocsin.wire.connect import V311
+from tocsin.wire.mqtt.connect import V311
 
 CRITICAL = ("priority", "critical")
 

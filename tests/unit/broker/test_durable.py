@@ -32,7 +32,7 @@ from tocsin.broker.delivery.session_store import HAND_OVER, HANDED
 from tocsin.config import Budgets, Limits
 from tocsin.core.budgets.budget import Budget, Kind, bounds_of
 from tocsin.core.delivery.stored_session import session_key
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 
 @pytest.mark.parametrize("version", [V5, V311])

@@ -26,7 +26,7 @@ from tests.unit.broker.talk import ONE, TWO, lasting, publish, receive, retained
 from tocsin.broker.delivery import wills as wills_module
 from tocsin.config import Limits
 from tocsin.store.memory.store import MemoryServer, MemoryStore
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 FULL = 0x97
 GROUP = "$share/g/a"

@@ -12,8 +12,8 @@ from tests.unit.broker.harness import DEADLINE_S, Door
 from tests.unit.broker.talk import LASTING
 from tocsin.broker.entrance.websocket import framed
 from tocsin.config import Limits
-from tocsin.wire.codec import encode
-from tocsin.wire.connect import V5
+from tocsin.wire.mqtt.codec import encode
+from tocsin.wire.mqtt.connect import V5
 
 TURNS_MAX = 6  # of the loop, from a connection that the kernel has made to one that is known here
 

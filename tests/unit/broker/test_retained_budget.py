@@ -22,7 +22,7 @@ from tests.unit.broker.talk import ONE, TWO, ZERO, publish, retained
 from tocsin.broker.connection import publish as publishing
 from tocsin.config.schema import Limits
 from tocsin.core.retained.topics import Room
-from tocsin.wire.connect import V311
+from tocsin.wire.mqtt.connect import V311
 
 QUOTA = 0x97
 HALF = b"x" * 30_000  # of what one user may have, with what is counted beside it

@@ -16,8 +16,8 @@ from tocsin.model.publication import Publication, encode_publication
 from tocsin.model.said import INLINE_MAX_BYTES
 from tocsin.ports import PACKET_MAX_BYTES, PAYLOAD_MAX_BYTES, Record
 from tocsin.store.nats.connection import HEADER_MAX_BYTES
-from tocsin.wire.codec import encode
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.mqtt.codec import encode
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 CLIENT = "c" * SessionLimits().client_id_max_bytes
 NAME = "n" * 63  # of a broker and its cluster, the longest

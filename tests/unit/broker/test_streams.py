@@ -31,7 +31,7 @@ from tocsin.core.coordination.participant.signals import ParticipantTimer
 from tocsin.core.machine import TimerFired
 from tocsin.ports import Entry, LogSpec
 from tocsin.store.memory.store import MemoryLog, MemoryServer, MemoryStore
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 LAMPS = "$query/kind = 'lamp'"
 LISTED = "$streams/kind = 'lamp'"

@@ -23,8 +23,8 @@ from tocsin.core.streams import publish_gate as gate
 from tocsin.model.publication import decode_publication
 from tocsin.model.stream import Value
 from tocsin.store.memory.store import MemoryServer, MemoryStore
-from tocsin.wire.commands import Limits as Bounds
-from tocsin.wire.commands import Lost
+from tocsin.wire.internal.commands import Limits as Bounds
+from tocsin.wire.internal.commands import Lost
 
 LAMPS = "$query/kind = 'lamp'"
 LISTED = "$streams/kind = 'lamp'"

@@ -13,9 +13,9 @@ from tests.unit.broker.harness import until
 from tests.unit.broker.web import BINARY, HEADERS, WebDoor, WebPeer, frame
 from tocsin.broker.entrance import websocket
 from tocsin.config import Limits
-from tocsin.wire.codec import encode
-from tocsin.wire.connect import V5
-from tocsin.wire.websocket import ORIGIN_MAX
+from tocsin.wire.mqtt.codec import encode
+from tocsin.wire.mqtt.connect import V5
+from tocsin.wire.mqtt.websocket import ORIGIN_MAX
 
 HELLO = encode(ConnectPacket("c", clean_start=True), V5)
 

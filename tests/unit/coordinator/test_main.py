@@ -16,7 +16,7 @@ from tocsin.core.coordination.names import StoreNames
 from tocsin.runtime.process import Process
 from tocsin.store.jetstream.store import JetStreamStore
 from tocsin.store.servers.testing import LocalServers
-from tocsin.wire.commands import Limits
+from tocsin.wire.internal.commands import Limits
 
 DEADLINE_S = 60.0
 

@@ -32,7 +32,7 @@ from tocsin.runtime.host.measure import Machine as Host
 from tocsin.runtime.host.measure import Measured
 from tocsin.runtime.host.score import Resources
 from tocsin.store.memory.store import MemoryServer, MemoryStore
-from tocsin.wire.summaries import Ask, Summary, decode_summary, encode, subject
+from tocsin.wire.internal.summaries import Ask, Summary, decode_summary, encode, subject
 
 NORTH = BrokerInfo("north-1", "north", Role.EDGE, "127.0.0.1", 1)
 PEER = BrokerInfo("north-2", "north", Role.EDGE, "127.0.0.1", 2)

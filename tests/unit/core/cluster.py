@@ -22,7 +22,11 @@ from tocsin.core.survival.landmark_signals import (
     WantsChanged,
 )
 from tocsin.model.network import BrokerInfo, Role, Route
-from tocsin.wire.cluster_messages import ClusterMessage, decode_cluster_message, encode_cluster_message
+from tocsin.wire.internal.cluster_messages import (
+    ClusterMessage,
+    decode_cluster_message,
+    encode_cluster_message,
+)
 
 SECOND = 1_000_000
 DELAY_US = 5_000

@@ -36,7 +36,7 @@ from tocsin.core.survival.homes import (
 )
 from tocsin.core.survival.refuges import RefugePlan, reference, references
 from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
-from tocsin.wire.control import Beat, Pulse
+from tocsin.wire.internal.control import Beat, Pulse
 
 BEAT_US = 500_000
 MQTT = Scheme.MQTT

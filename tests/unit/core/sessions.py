@@ -11,8 +11,8 @@ from tocsin.core.machine import Effect
 from tocsin.core.session.limits import SessionLimits
 from tocsin.core.session.machine import Session
 from tocsin.core.session.signals import Authenticated, Close, Opened, PacketArrived, Resumed, SendPacket
-from tocsin.wire.codec import Decoder, encode
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.mqtt.codec import Decoder, encode
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 LIMITS = SessionLimits(
     subscriptions_max=3,

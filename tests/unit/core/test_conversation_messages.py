@@ -37,8 +37,8 @@ from tocsin.core.session.signals import (
     WireFailed,
 )
 from tocsin.errors import WireError
-from tocsin.wire.codec import encode
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.mqtt.codec import encode
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 # ── publishing at QoS 1 ──────────────────────────────────────────────────────────────────────────────────────
 

@@ -54,8 +54,8 @@ from tocsin.core.session.signals import (
     WireFailed,
 )
 from tocsin.errors import Malformed, PacketTooLarge, UnsupportedVersion
-from tocsin.wire.codec import encode
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.mqtt.codec import encode
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 RESTORED = (5, 6)
 

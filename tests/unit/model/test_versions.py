@@ -124,8 +124,8 @@ WITHOUT: Final = {
     "core/survival/refuges.py",  # a checksum
     "core/coordination/state/snapshot.py",  # items, inside a piece that says its version
     "model/versions.py",
-    "wire/commands.py",  # commands, inside a batch
-    "wire/notices.py",  # items, inside a notice
+    "wire/internal/commands.py",  # commands, inside a batch
+    "wire/internal/notices.py",  # items, inside a notice
 }
 
 

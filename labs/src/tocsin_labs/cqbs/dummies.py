@@ -37,7 +37,7 @@ from tocsin.ports import Log, Store
 from tocsin.query import Query
 from tocsin.runtime.machines.driver import Driver
 from tocsin.store.jetstream.store import JetStreamStore
-from tocsin.wire.commands import Streams
+from tocsin.wire.internal.commands import Streams
 from tocsin_demo import worker
 from tocsin_demo.worker import Desk
 from tocsin_labs.cqbs.changes import MARK, Change, Notice, changes, differing, expected, queries

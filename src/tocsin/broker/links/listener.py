@@ -46,9 +46,9 @@ from tocsin.runtime.machines.clock import monotonic_s, now_us
 from tocsin.runtime.machines.shell import Shell
 from tocsin.runtime.machines.tasks import Ending, Tasks
 from tocsin.runtime.security.credentials import Identity, peer_of
-from tocsin.wire.codec import Decoder, PublishRun, encode
-from tocsin.wire.connect import V5
-from tocsin.wire.topics import NEAR_PREFIX
+from tocsin.wire.mqtt.codec import Decoder, PublishRun, encode
+from tocsin.wire.mqtt.connect import V5
+from tocsin.wire.mqtt.topics import NEAR_PREFIX
 
 LINKS_MAX: Final = 1_000  # a network has 256 brokers of one machine at most, and each has one link to us
 HANDSHAKES_MAX: Final = 64  # at a time; for more, the oldest goes

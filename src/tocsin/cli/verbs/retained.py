@@ -23,7 +23,7 @@ from tocsin.model.subjects import topic_of
 from tocsin.model.versions import UNREADABLE
 from tocsin.ports import Table
 from tocsin.store.jetstream.store import JetStreamStore
-from tocsin.wire.topics import FilterInvalid, check_filter, matches
+from tocsin.wire.mqtt.topics import FilterInvalid, check_filter, matches
 
 app = typer.Typer(
     help="List and remove retained messages, even while no broker accepts clients.", no_args_is_help=True

@@ -17,8 +17,8 @@ from tocsin.model.publication import Publication, decode_publication, encode_pub
 from tocsin.model.subjects import messages_log, subject_of
 from tocsin.ports import Record
 from tocsin.store.memory.store import MemoryServer, MemoryStore
-from tocsin.wire.codec import Decoder
-from tocsin.wire.connect import V5
+from tocsin.wire.mqtt.codec import Decoder
+from tocsin.wire.mqtt.connect import V5
 
 
 class Reader:

@@ -37,7 +37,7 @@ from tocsin.errors import AccountRefused, AddressInvalid, BrokerUnreachable, Sto
 from tocsin.model.network import Scheme
 from tocsin.runtime.security.users import set_password
 from tocsin.store.memory.store import MemoryServer, MemoryStore
-from tocsin.wire.connect import V311
+from tocsin.wire.mqtt.connect import V311
 
 PASSWORD = "correct horse"
 RULES = """

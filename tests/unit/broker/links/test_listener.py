@@ -24,7 +24,7 @@ from tocsin.model.versions import Levels
 from tocsin.runtime.security import credentials
 from tocsin.runtime.security.authority import Authority
 from tocsin.runtime.security.credentials import PeerTls
-from tocsin.wire.connect import V5
+from tocsin.wire.mqtt.connect import V5
 
 
 class Heard:

@@ -22,7 +22,7 @@ from tocsin.core.machine import SetTimer, TimerFired
 from tocsin.core.session.machine import ACCOUNTS_US, REQUESTS_MAX, Session
 from tocsin.core.session.signals import AskAccount, Authenticate, Close, Resumed, SendPacket
 from tocsin.errors import ProtocolViolation
-from tocsin.wire.connect import V5, Version
+from tocsin.wire.mqtt.connect import V5, Version
 
 REQUEST = PublishPacket("$account/register", b"{}", qos=QoS.AT_LEAST_ONCE, packet_id=7)
 

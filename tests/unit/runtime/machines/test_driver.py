@@ -37,7 +37,7 @@ from tocsin.errors import Conflict
 from tocsin.ports import Cell, LogSpec, Page, Record, TableSpec
 from tocsin.runtime.machines.driver import Driver, bus_subject
 from tocsin.store.memory.store import MemoryServer, MemoryStore
-from tocsin.wire.control import Refresh
+from tocsin.wire.internal.control import Refresh
 
 DEADLINE_S = 10.0
 

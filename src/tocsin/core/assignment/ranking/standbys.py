@@ -22,7 +22,7 @@ import msgspec
 from tocsin.core.assignment.ranking.ranking import DELAY_US, nearness
 from tocsin.core.assignment.ranking.scoring import NO_ANSWER, Resource, Score, Term, utility, weighted
 from tocsin.model.network import BrokerInfo
-from tocsin.wire.summaries import UNMEASURED, Summary
+from tocsin.wire.internal.summaries import UNMEASURED, Summary
 
 BANDWIDTH: Final = "bandwidth"
 DELAY: Final = "delay"

@@ -34,8 +34,8 @@ from tocsin.core.assignment.ranking.standbys import Candidate, peers_of, rank, t
 from tocsin.core.coordination.state.backups import NONE, Survival, able
 from tocsin.core.machine import Effect, Event, Say
 from tocsin.model.network import BrokerInfo, Role
-from tocsin.wire.commands import Promoted
-from tocsin.wire.summaries import UNMEASURED, Summary
+from tocsin.wire.internal.commands import Promoted
+from tocsin.wire.internal.summaries import UNMEASURED, Summary
 
 ANSWER_US: Final = 500_000  # for standbys to answer when a broker is lost: a hundred times what that takes
 LEFT_US: Final = 5_000_000  # who leaves on purpose mostly restarts: a restart takes a second or two

@@ -19,7 +19,7 @@ from tocsin.sim.scenarios.channels.dataset import FILES, TICK, Row, meant_by, nu
 from tocsin.sim.scenarios.durable.promises import client_at
 from tocsin.sim.scenarios.durable.sessions import Doors, OnlyTheUsurpedStop, SessionsLast
 from tocsin.sim.world import World
-from tocsin.wire.topics import CHANNEL_PREFIX
+from tocsin.wire.mqtt.topics import CHANNEL_PREFIX
 
 Subscription = tuple[Address, str]  # client and name
 

@@ -33,7 +33,7 @@ from tocsin.sim.scenarios.coordination.promises import (
 from tocsin.sim.scenarios.coordination.shells import Shells
 from tocsin.sim.scenarios.coordination.standing import Standings
 from tocsin.sim.world import World
-from tocsin.wire.commands import Limits
+from tocsin.wire.internal.commands import Limits
 
 PLACES = StoreNames("net")
 COORDINATORS = ("coordinator/1", "coordinator/2", "coordinator/3")

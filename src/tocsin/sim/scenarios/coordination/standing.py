@@ -24,7 +24,7 @@ from tocsin.ports import Entry
 from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.scenarios.coordination.promises import OneHistory
 from tocsin.sim.world import World
-from tocsin.wire.notices import Moved, decode_notice
+from tocsin.wire.internal.notices import Moved, decode_notice
 
 PLANNING_MAX_US = 2_000_000
 

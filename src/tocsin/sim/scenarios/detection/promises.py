@@ -11,7 +11,7 @@ from tocsin.sim.network import STORE
 from tocsin.sim.node import Status
 from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.world import World
-from tocsin.wire.commands import Lost, decode_batch
+from tocsin.wire.internal.commands import Lost, decode_batch
 
 LATE_US = 12 * MILLION  # by which a suspicion reaches the log: the store applies late, and is asked again
 

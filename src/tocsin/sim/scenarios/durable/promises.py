@@ -12,7 +12,7 @@ from tocsin.sim.process.restless import Client, Subscriber
 from tocsin.sim.process.stage import LOG, SESSIONS
 from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.world import World
-from tocsin.wire.topics import matches
+from tocsin.wire.mqtt.topics import matches
 
 
 def client_at(world: World, address: Address) -> object:

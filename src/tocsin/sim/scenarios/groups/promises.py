@@ -21,7 +21,7 @@ from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.scenarios.durable.promises import message_key
 from tocsin.sim.scenarios.durable.sessions import Doors, OnlyTheUsurpedStop, SessionsLast
 from tocsin.sim.world import World
-from tocsin.wire.topics import matches
+from tocsin.wire.mqtt.topics import matches
 
 
 class Cells(Invariant):

@@ -17,7 +17,7 @@ from tocsin.sim.process.stage import NAMES
 from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.scenarios.links.traffic import Cuts, Message, Station, Traffic, station_of
 from tocsin.sim.world import World
-from tocsin.wire.commands import Lost, decode_batch
+from tocsin.wire.internal.commands import Lost, decode_batch
 
 FLIGHT_US: Final = 6_500_000  # longer than a message waits, and travels
 LOOK_US: Final = 100_000

@@ -58,7 +58,7 @@ from tocsin.sim.scenarios.survival.promises.recovery import (
     Settled,
 )
 from tocsin.sim.world import World
-from tocsin.wire.commands import Lost, decode_batch
+from tocsin.wire.internal.commands import Lost, decode_batch
 
 BROKERS: Final = (
     configured("north-1", "north"),

@@ -16,7 +16,7 @@ from tocsin.core.assignment.ranking.standbys import (
     targets_of,
 )
 from tocsin.model.network import BrokerInfo, Role
-from tocsin.wire.summaries import UNMEASURED, Summary
+from tocsin.wire.internal.summaries import UNMEASURED, Summary
 
 EVEN = {"processor": 1.0, "bandwidth": 1.0, "delay": 1.0}
 

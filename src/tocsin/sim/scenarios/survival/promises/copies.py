@@ -12,7 +12,7 @@ from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.scenarios.survival.promises.bequests import WillsOnce
 from tocsin.sim.scenarios.survival.promises.looking import LEFT_BEHIND, Brokers, Running
 from tocsin.sim.world import World
-from tocsin.wire.replication import Role, Series
+from tocsin.wire.internal.replication import Role, Series
 
 
 class _Backed(NamedTuple):

@@ -20,7 +20,7 @@ from tocsin.sim.scenarios.survival.programs import WILLS, Listener, Resident, Su
 from tocsin.sim.scenarios.survival.promises.looking import Brokers, Running
 from tocsin.sim.scenarios.survival.promises.ownership import Sessions
 from tocsin.sim.world import World
-from tocsin.wire.topics import matches
+from tocsin.wire.mqtt.topics import matches
 
 
 class Messages(Sessions):

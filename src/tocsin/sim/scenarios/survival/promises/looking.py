@@ -33,8 +33,8 @@ from tocsin.sim.process.stage import SESSIONS
 from tocsin.sim.runs.invariants import InvariantBroken
 from tocsin.sim.scenarios.survival.programs import WILLS
 from tocsin.sim.world import World
-from tocsin.wire.commands import Streams
-from tocsin.wire.replication import Bequest, Role
+from tocsin.wire.internal.commands import Streams
+from tocsin.wire.internal.replication import Bequest, Role
 
 STANDS_IN: Final = "stands in for a broker that is gone"
 PLACE_TAKEN: Final = "a standby takes the place of a broker that is gone"

@@ -17,7 +17,7 @@ from tocsin.sim.process.stage import NAMES
 from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.scenarios.survival.promises.looking import Brokers
 from tocsin.sim.world import World
-from tocsin.wire.commands import Promoted, decode_batch
+from tocsin.wire.internal.commands import Promoted, decode_batch
 
 LOOK_US: Final = MILLION // 10
 PLAIN_US: Final = 3 * MILLION  # for which nothing was wrong: longer than the leader waits for anybody

@@ -6,9 +6,9 @@ import pytest
 from mqtt5 import AuthPacket, ConnectPacket, Packet, PingReqPacket, PubAckPacket, PublishPacket
 
 from tocsin.errors import Malformed, PacketTooLarge, ProtocolViolation, Unencodable, WireError
-from tocsin.wire.codec import Decoder, encode
-from tocsin.wire.connect import V5, V311, Version
-from tocsin.wire.fields import write_varint
+from tocsin.wire.mqtt.codec import Decoder, encode
+from tocsin.wire.mqtt.connect import V5, V311, Version
+from tocsin.wire.mqtt.fields import write_varint
 
 LIMIT = 1 << 16
 

@@ -34,11 +34,11 @@ import msgspec
 from mqtt5 import Packet, PublishPacket
 
 from tocsin.errors import Malformed, PacketTooLarge, ProtocolViolation, Unencodable, WireError
-from tocsin.wire import mqtt50, mqtt311
-from tocsin.wire.connect import V5, V31, V311, Level, Version, level_of, version_of
-from tocsin.wire.fields import text_of
-from tocsin.wire.mqtt311 import QOS
-from tocsin.wire.topics import check_topic
+from tocsin.wire.mqtt import mqtt50, mqtt311
+from tocsin.wire.mqtt.connect import V5, V31, V311, Level, Version, level_of, version_of
+from tocsin.wire.mqtt.fields import text_of
+from tocsin.wire.mqtt.mqtt311 import QOS
+from tocsin.wire.mqtt.topics import check_topic
 
 Role = Literal["server", "client"]
 

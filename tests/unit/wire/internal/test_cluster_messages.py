@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tocsin.errors import Malformed
 from tocsin.model.versions import UNREADABLE
-from tocsin.wire.cluster_messages import (
+from tocsin.wire.internal.cluster_messages import (
     BROKERS_MAX,
     SLICE,
     ClusterMessage,

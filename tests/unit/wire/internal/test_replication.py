@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tocsin.model.network import Scheme
 from tocsin.model.publication import Publication
 from tocsin.model.versions import UNREADABLE
-from tocsin.wire.replication import (
+from tocsin.wire.internal.replication import (
     Applied,
     Behind,
     Bequest,

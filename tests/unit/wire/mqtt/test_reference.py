@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.wire.reference import Server, server_of
+from tocsin.wire.mqtt.reference import Server, server_of
 
 
 @pytest.mark.parametrize(

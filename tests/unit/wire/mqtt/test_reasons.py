@@ -16,7 +16,7 @@ from mqtt5 import (
     SubAckReasonCode,
 )
 
-from tocsin.wire.reasons import Reasoned, reason_of, refusal_of
+from tocsin.wire.mqtt.reasons import Reasoned, reason_of, refusal_of
 
 GRANTED = SubAckReasonCode.GRANTED_QOS_AT_LEAST_ONCE
 

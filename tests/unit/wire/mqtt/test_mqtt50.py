@@ -6,8 +6,8 @@ import pytest
 from mqtt5 import PublishPacket, SubscribePacket
 
 from tocsin.errors import Malformed, ProtocolViolation, WireError
-from tocsin.wire.fields import write_varint
-from tocsin.wire.mqtt50 import PROPERTIES_MAX, decode, encode
+from tocsin.wire.mqtt.fields import write_varint
+from tocsin.wire.mqtt.mqtt50 import PROPERTIES_MAX, decode, encode
 
 
 def framed(first: int, body: bytes) -> tuple[bytes, int]:

@@ -12,8 +12,8 @@ from tests.unit.core.coordination.histories import NORTH, commands
 from tocsin.errors import Malformed
 from tocsin.model.network import Route, Scope
 from tocsin.model.versions import UNREADABLE
-from tocsin.wire import notices
-from tocsin.wire.commands import (
+from tocsin.wire.internal import notices
+from tocsin.wire.internal.commands import (
     PART_MAX_BYTES,
     BrokerCommand,
     Elected,

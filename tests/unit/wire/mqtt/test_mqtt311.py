@@ -23,7 +23,7 @@ from mqtt5 import (
 )
 
 from tocsin.errors import Malformed, ProtocolViolation, WireError
-from tocsin.wire.mqtt311 import FOREVER_S, decode, encode
+from tocsin.wire.mqtt.mqtt311 import FOREVER_S, decode, encode
 
 CONNECT = (
     b"\x10\x20\x00\x04MQTT\x04\xee\x00\x0a"  # user, password, will at QoS 1 to be retained, clean session; 10 s

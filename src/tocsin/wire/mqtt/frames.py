@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from mqtt5 import PublishPacket
 
 from tocsin.errors import Unencodable
-from tocsin.wire.codec import encode
-from tocsin.wire.connect import V5, Version
-from tocsin.wire.fields import read_varint, write_string, write_varint
+from tocsin.wire.mqtt.codec import encode
+from tocsin.wire.mqtt.connect import V5, Version
+from tocsin.wire.mqtt.fields import read_varint, write_string, write_varint
 
 _MEMO_MAX = 4_096  # topics whose bytes are remembered: they repeat, message after message
 _MEMO_TOPIC_MAX = 256  # characters of one of them; so the memo takes 8 MB at most

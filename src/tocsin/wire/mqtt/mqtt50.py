@@ -35,8 +35,8 @@ from mqtt5 import (
 )
 
 from tocsin.errors import Malformed, ProtocolViolation, WireError
-from tocsin.wire.connect import check_connect_flags, check_will_topic
-from tocsin.wire.fields import (
+from tocsin.wire.mqtt.connect import check_connect_flags, check_will_topic
+from tocsin.wire.mqtt.fields import (
     VARINT_MAX,
     read_binary,
     read_filter,
@@ -46,7 +46,7 @@ from tocsin.wire.fields import (
     read_varint,
     skip_string,
 )
-from tocsin.wire.topics import TopicInvalid, check_topic
+from tocsin.wire.mqtt.topics import TopicInvalid, check_topic
 
 PROPERTIES_MAX = 1_000  # in one packet: a bound on the time that a hostile one costs
 _FIXED_HEADER_MAX_BYTES = 5

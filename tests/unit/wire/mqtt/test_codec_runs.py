@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from mqtt5 import PublishPacket
 
 from tocsin.errors import WireError
-from tocsin.wire.codec import Decoder, PublishRun, encode
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.mqtt.codec import Decoder, PublishRun, encode
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 
 @settings(max_examples=300, deadline=None)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tocsin.wire.topics import (
+from tocsin.wire.mqtt.topics import (
     FilterInvalid,
     TopicInvalid,
     check_filter,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tocsin.errors import Malformed
 from tocsin.model.network import BrokerInfo, Message, Role
 from tocsin.model.versions import UNREADABLE
-from tocsin.wire.commands import ClientGone, Interests, Joined, Queries, Streams
-from tocsin.wire.control import (
+from tocsin.wire.internal.commands import ClientGone, Interests, Joined, Queries, Streams
+from tocsin.wire.internal.control import (
     HOMES_MAX,
     NAME_MAX,
     REFUGES_MAX,

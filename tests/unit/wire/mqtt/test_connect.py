@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tocsin.errors import Malformed, ProtocolViolation, UnsupportedVersion
-from tocsin.wire.connect import V5, V31, V311, check_connect_flags, check_will_topic, level_of, version_of
+from tocsin.wire.mqtt.connect import (
+    V5,
+    V31,
+    V311,
+    check_connect_flags,
+    check_will_topic,
+    level_of,
+    version_of,
+)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from tocsin.errors import Malformed, ProtocolViolation, UnsupportedVersion
-from tocsin.wire.fields import read_binary, read_u8
-from tocsin.wire.topics import TopicInvalid, check_topic
+from tocsin.wire.mqtt.fields import read_binary, read_u8
+from tocsin.wire.mqtt.topics import TopicInvalid, check_topic
 
 Version = Literal[4, 5]  # 4 is MQTT 3.1.1 (and 3.1), 5 is MQTT 5
 Level = Literal[3, 4, 5]  # the protocol level on the wire; 3 is MQTT 3.1

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from mqtt5 import PublishPacket, QoS
 
 from tocsin.errors import Unencodable
-from tocsin.wire.codec import Decoder, encode
-from tocsin.wire.connect import V5, V311, Version
-from tocsin.wire.frames import forward_frame, publish_frame
+from tocsin.wire.mqtt.codec import Decoder, encode
+from tocsin.wire.mqtt.connect import V5, V311, Version
+from tocsin.wire.mqtt.frames import forward_frame, publish_frame
 
 text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=10)
 topics = st.text(

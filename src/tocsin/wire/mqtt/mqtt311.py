@@ -46,8 +46,8 @@ from mqtt5 import (
 )
 
 from tocsin.errors import Malformed, ProtocolViolation
-from tocsin.wire.connect import V31, check_connect_flags, check_will_topic
-from tocsin.wire.fields import (
+from tocsin.wire.mqtt.connect import V31, check_connect_flags, check_will_topic
+from tocsin.wire.mqtt.fields import (
     read_binary,
     read_filter,
     read_string,
@@ -58,7 +58,7 @@ from tocsin.wire.fields import (
     write_string,
     write_varint,
 )
-from tocsin.wire.topics import check_topic
+from tocsin.wire.mqtt.topics import check_topic
 
 CLIENT_ID_NOT_VALID: Final = 0x85
 FOREVER_S: Final = 0xFFFF_FFFF  # a session expiry interval that never passes

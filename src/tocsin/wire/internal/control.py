@@ -1,9 +1,9 @@
 """The control messages between brokers and coordinators, and their bytes (MessagePack).
 
 All of them may be lost, repeated or overtaken, and none says anything that is not in the command log or can be said
-again: commands are numbered and sent until a notice acknowledges them (``wire.commands``, ``wire.notices``), beats
-and pulses are followed by others. Brokers speak to whichever coordinator leads, at an address that all of them
-hear; the epoch in a leader's messages lets a broker ignore a deposed leader.
+again: commands are numbered and sent until a notice acknowledges them (``wire.internal.commands``,
+``wire.internal.notices``), beats and pulses are followed by others. Brokers speak to whichever coordinator leads, at
+an address that all of them hear; the epoch in a leader's messages lets a broker ignore a deposed leader.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from tocsin.model.network import Address, BrokerInfo, Message, Role
 from tocsin.model.versions import Levels, Packed
-from tocsin.wire.commands import BrokerCommand
+from tocsin.wire.internal.commands import BrokerCommand
 
 HOMES_MAX: Final = 64  # that a beat may ask about
 REFUGES_MAX: Final = 16  # that a pulse may name

@@ -16,10 +16,10 @@ from mqtt5 import PublishPacket
 from msgspec import Meta
 
 from tocsin.model.versions import Packed
-from tocsin.wire.codec import encode
-from tocsin.wire.connect import V5
-from tocsin.wire.fields import read_varint
-from tocsin.wire.topics import CARRIED_TOPIC
+from tocsin.wire.mqtt.codec import encode
+from tocsin.wire.mqtt.connect import V5
+from tocsin.wire.mqtt.fields import read_varint
+from tocsin.wire.mqtt.topics import CARRIED_TOPIC
 
 TOPIC: Final = CARRIED_TOPIC
 PATH_MAX: Final = 8  # brokers on a path; planners use three at most

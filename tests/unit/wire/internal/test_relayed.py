@@ -11,10 +11,10 @@ from mqtt5 import PublishPacket
 
 from tocsin.errors import Malformed
 from tocsin.model.versions import UNREADABLE
-from tocsin.wire.codec import Decoder
-from tocsin.wire.connect import V5
-from tocsin.wire.frames import publish_frame
-from tocsin.wire.relayed import NAME_MAX, PATH_MAX, TOPIC, RelayHeader, header_of, pieces, wrap
+from tocsin.wire.internal.relayed import NAME_MAX, PATH_MAX, TOPIC, RelayHeader, header_of, pieces, wrap
+from tocsin.wire.mqtt.codec import Decoder
+from tocsin.wire.mqtt.connect import V5
+from tocsin.wire.mqtt.frames import publish_frame
 
 
 def read(frame: bytes) -> PublishPacket:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tocsin.errors import Malformed
-from tocsin.wire import fields
+from tocsin.wire.mqtt import fields
 
 READERS: list[Callable[[bytes, int, int, str], tuple[Any, int]]] = [
     fields.read_u8,

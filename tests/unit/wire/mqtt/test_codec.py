@@ -40,8 +40,8 @@ from mqtt5 import (
 )
 
 from tocsin.errors import Malformed, PacketTooLarge, WireError
-from tocsin.wire.codec import Decoder, Role, encode
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.mqtt.codec import Decoder, Role, encode
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 LIMIT = 1 << 16
 FOREVER_S = 0xFFFF_FFFF
