@@ -31,7 +31,7 @@ from tests.unit.broker.talk import (
     retained,
     text,
 )
-from tests.unit.core.sessions import any_filter
+from tests.unit.core.session.sessions import any_filter
 from tocsin.config import Limits
 from tocsin.wire.mqtt.connect import V5, V311, Version
 

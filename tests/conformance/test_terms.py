@@ -28,7 +28,7 @@ from tests.unit.broker.talk import (
     publish,
     receive,
 )
-from tests.unit.core.sessions import any_filter
+from tests.unit.core.session.sessions import any_filter
 from tocsin.config import Limits
 from tocsin.wire.mqtt.connect import Version
 

@@ -17,7 +17,7 @@ from mqtt5 import (
     Will,
 )
 
-from tests.unit.core.sessions import BOTH, arrive, connected, connecting, resuming
+from tests.unit.core.session.sessions import BOTH, arrive, connected, connecting, resuming
 from tocsin.core.machine import SetTimer, TimerFired
 from tocsin.core.session.machine import ACCOUNTS_US, REQUESTS_MAX, Session
 from tocsin.core.session.signals import AskAccount, Authenticate, Close, Resumed, SendPacket

@@ -20,7 +20,7 @@ from mqtt5 import (
     UnsubscribePacket,
 )
 
-from tests.unit.core.sessions import (
+from tests.unit.core.session.sessions import (
     BOTH,
     answer,
     any_filter,

@@ -20,7 +20,7 @@ from mqtt5 import (
     Will,
 )
 
-from tests.unit.core.sessions import (
+from tests.unit.core.session.sessions import (
     BOTH,
     LIMITS,
     WILL,

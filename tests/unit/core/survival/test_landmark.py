@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.core.cluster import SECOND, Cluster, info
+from tests.unit.core.survival.cluster import SECOND, Cluster, info
 from tocsin.core.machine import IllegalEvent, Received, Started
 from tocsin.core.survival.landmark import LINGER_US, Landmark
 from tocsin.core.survival.landmark_signals import RosterKnown

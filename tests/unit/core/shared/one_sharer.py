@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.unit.core.attended import of
+from tests.unit.core.delivery.attended import of
 from tocsin.core.machine import (
     DeleteKey,
     Effect,

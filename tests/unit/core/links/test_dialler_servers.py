@@ -12,7 +12,7 @@ from mqtt5 import (
     PublishPacket,
 )
 
-from tests.unit.core.diallers import (
+from tests.unit.core.links.diallers import (
     ELSEWHERE,
     GREETING,
     dialled,

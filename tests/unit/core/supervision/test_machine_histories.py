@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.core.parents import CHILDREN, Parent
+from tests.unit.core.supervision.parents import CHILDREN, Parent
 from tocsin.core.machine import (
     Effect,
     Event,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.unit.core.group_table import NAME, Asked, Table
+from tests.unit.core.shared.group_table import NAME, Asked, Table
 from tocsin.core.delivery.window import WAIT
 from tocsin.core.machine import (
     DeleteKey,

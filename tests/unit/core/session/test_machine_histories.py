@@ -25,7 +25,7 @@ from mqtt5 import (
     Will,
 )
 
-from tests.unit.core.sessions import LIMITS, WILL, S, message
+from tests.unit.core.session.sessions import LIMITS, WILL, S, message
 from tocsin.core.machine import Effect, Event, TimerFired
 from tocsin.core.session.machine import Session, SessionTimer
 from tocsin.core.session.signals import (

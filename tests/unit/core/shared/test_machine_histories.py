@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.core.sharers import Story
+from tests.unit.core.shared.sharers import Story
 
 HAPPENINGS = (
     *(

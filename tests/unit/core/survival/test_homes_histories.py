@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.core.homes import World
+from tests.unit.core.survival.world_of_homes import World
 from tocsin.core.survival.homes import STEADY
 
 KINDS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from mqtt5 import PubAckPacket, PubCompPacket, PubRecPacket, PubRecReasonCode
 
-from tests.unit.core.attended import SESSION, Attended, of, one, session_of
+from tests.unit.core.delivery.attended import SESSION, Attended, of, one, session_of
 from tocsin.core.delivery.machine import ClientDelivery
 from tocsin.core.delivery.signals import (
     Began,

@@ -8,7 +8,7 @@ from mqtt5 import (
     PubRecPacket,
 )
 
-from tests.unit.core.attended import (
+from tests.unit.core.delivery.attended import (
     SESSION,
     SUBSCRIPTION,
     UNAVAILABLE,

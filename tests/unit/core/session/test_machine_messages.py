@@ -11,7 +11,7 @@ from mqtt5 import (
     PubRelPacket,
 )
 
-from tests.unit.core.sessions import (
+from tests.unit.core.session.sessions import (
     BOTH,
     LIMITS,
     arrive,
