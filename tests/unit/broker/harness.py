@@ -94,7 +94,7 @@ def exchange_of(outbox: Outbox, make_link: Callable[[BrokerInfo], Link]) -> Exch
     nothing: Any = None
     return Exchange(
         outbox,
-        LinkPool(lambda peer, quiet: make_link(peer)),
+        LinkPool(lambda peer, quiet, watcher: make_link(peer)),
         Counts(),
         Budget(bounds_of(Budgets())),
         nothing,
