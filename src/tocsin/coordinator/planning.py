@@ -24,6 +24,7 @@ from tocsin.model.network import BrokerInfo
 from tocsin.model.versions import Document
 from tocsin.ports import Bus, Table
 from tocsin.runtime.machines.clock import wall_s
+from tocsin.runtime.machines.tasks import Tasks
 from tocsin.wire.internal.summaries import Ask, Summary, decode_summary, encode, subject
 
 if TYPE_CHECKING:
@@ -127,40 +128,34 @@ class Planner:
         self._post = post
         self._weights = weights
         self._known: dict[str, tuple[dict[int, int], Summary]] = {}  # the last answer of each broker
-        self._task: asyncio.Task[None] | None = None
+        # A bug costs the plan or the explanation that it happened in: the leader asks again.
+        self._tasks = Tasks("planning backups", lambda error: None)
+        self._planning: asyncio.Task[None] | None = None
         self._explaining: asyncio.Task[None] | None = None  # of the newest plan
         self._explained: dict[str, Explanation] = {}  # broker → what was written down of it last
         self._log = structlog.get_logger()
 
     def want(self, effect: WantPlan) -> None:
         """Plan, unless that is under way: the leader asks again."""
-        if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._plan(effect))
+        if self._planning is None or self._planning.done():
+            self._planning = self._tasks.spawn(self._plan(effect))
 
     async def close(self) -> None:
-        await self._end(self._task)
-        await self._end(self._explaining)
-
-    async def _end(self, task: asyncio.Task[None] | None) -> None:
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await self._tasks.wait_closed()
 
     async def _plan(self, effect: WantPlan) -> None:
         brokers = effect.brokers
         permits = asyncio.Semaphore(ASKED_AT_ONCE)
         await asyncio.gather(*(self._ask(each.id, permits) for each in brokers))
         self._known = {each.id: self._known[each.id] for each in brokers if each.id in self._known}
-        try:
-            decision = await asyncio.to_thread(
-                decide, brokers, dict(self._known), effect.previous, self._weights, self._strategy
-            )
-        except Exception:
-            self._log.exception("no plan of backups could be made")
-            return
+        decision = await asyncio.to_thread(
+            decide, brokers, dict(self._known), effect.previous, self._weights, self._strategy
+        )
         self._post(PlanMade(cause=effect.cause, backups=decision.backups))
-        await self._end(self._explaining)
-        self._explaining = asyncio.get_running_loop().create_task(self._explain(decision, wall_s()))
+        if self._explaining is not None:
+            self._explaining.cancel()
+            await asyncio.gather(self._explaining, return_exceptions=True)
+        self._explaining = self._tasks.spawn(self._explain(decision, wall_s()))
 
     async def _explain(self, decision: Decision, at_s: float) -> None:
         """Write down why, broker by broker, unless it is there: nobody waits for it, and a newer plan ends it."""
@@ -179,9 +174,6 @@ class Planner:
                     self._explained[each.broker] = each
             except TocsinError as error:
                 self._log.info("why a broker has its backups is not written down", problem=str(error))
-                return
-            except Exception:
-                self._log.exception("why a broker has its backups cannot be said", broker=member.name)
                 return
 
     async def _ask(self, broker: str, permits: asyncio.Semaphore) -> None:

@@ -384,6 +384,7 @@ async def _serve(process: Process, guard: Guard, store: Store, cells: Table, lea
                 sweep(),
                 lease.keep(),
                 endpoint.keep(),
+                endpoint.ending.wait(),
                 guard.watch(lambda changed: None),
                 _report(process, feeder, endpoint, metrics),
             )

@@ -35,6 +35,7 @@ from tocsin.model.channel_names import ChannelNames
 from tocsin.model.feeding import RECORDS
 from tocsin.ports import Log, Record, Table
 from tocsin.runtime.faults.kill_points import AFTER_APPEND, reach
+from tocsin.runtime.machines.tasks import Ending
 from tocsin.runtime.security.files import Guard
 from tocsin.runtime.security.users import UsersBusy
 
@@ -61,6 +62,7 @@ class HttpEndpoint:
         self._places = places
         self._log = log
         self._find = find
+        self.ending = Ending()  # fails when nobody can be accepted any more
         self._server = HttpServer(
             self._judge,
             self._act,
@@ -71,6 +73,7 @@ class HttpEndpoint:
                 settings.connections_per_address,
                 settings.request_deadline_s,
             ),
+            self.ending.fail,
             self._name_of,
         )
         self._requests = IdempotentAppends(log, cells)

@@ -23,6 +23,7 @@ import structlog
 
 from tocsin.core.access.admission import is_loopback, source_of
 from tocsin.errors import OperatorError, PortTaken
+from tocsin.runtime.machines.tasks import Failed, Tasks, raise_alarm
 
 HEAD_MAX_BYTES: Final = 16 << 10
 CHUNK_BYTES: Final = 64 << 10
@@ -78,15 +79,21 @@ class HttpServer:
     """Listens on one port, or two."""
 
     def __init__(
-        self, judge: Judge, act: Act, bounds: Bounds, name_of: Callable[[Any], str | None] = lambda tls: None
+        self,
+        judge: Judge,
+        act: Act,
+        bounds: Bounds,
+        failed: Failed,
+        name_of: Callable[[Any], str | None] = lambda tls: None,
     ) -> None:
-        """``name_of``: the user that the certificate of a connection (its ssl_object) names, if it is good."""
+        """``failed`` is told when it cannot accept any more. ``name_of``: the user that the certificate of a connection
+        (its ssl_object) names, if it is good."""
         self.name_of = name_of
         self._judge = judge
         self._act = act
         self._bounds = bounds
         self._servers: list[asyncio.Server] = []
-        self._accepting: list[asyncio.Task[None]] = []  # over TLS
+        self._accepting = Tasks("the HTTP endpoint", failed)  # over TLS
         self._handshakes: dict[asyncio.Task[None], str] = {}  # with the source; the oldest first
         self._connections: dict[asyncio.Task[None], _Conversation] = {}  # the one silent for longest first
         self._addresses: Counter[str] = Counter()
@@ -113,7 +120,8 @@ class HttpServer:
     async def close(self) -> None:
         for server in self._servers:
             server.close()
-        ended = [*self._accepting, *self._handshakes, *self._connections]
+        await self._accepting.wait_closed()
+        ended = [*self._handshakes, *self._connections]
         for task in ended:
             task.cancel()
         await asyncio.gather(*ended, return_exceptions=True)
@@ -138,7 +146,7 @@ class HttpServer:
                 raise
             listening.setblocking(False)
             chosen = chosen or listening.getsockname()[1]
-            self._accepting.append(loop.create_task(self._accept(listening, context)))
+            self._accepting.spawn(self._accept(listening, context))
         return chosen
 
     async def _accept(self, listening: socket.socket, context: ssl.SSLContext) -> None:
@@ -182,8 +190,10 @@ class HttpServer:
             accepted.close()
         elif (error := task.exception()) is not None:
             accepted.close()
-            level = "debug" if isinstance(error, OSError) else "error"  # errors of ssl are OSErrors
-            getattr(structlog.get_logger(), level)("no TLS with a sender", problem=str(error))
+            if isinstance(error, OSError):  # errors of ssl are such
+                structlog.get_logger().debug("no TLS with a sender", problem=str(error))
+            else:
+                raise_alarm(error, "a handshake of the HTTP endpoint")
 
     # ── a connection ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -200,8 +210,8 @@ class HttpServer:
             await conversation.run(crowded)
         except (ConnectionError, TimeoutError, ssl.SSLError, asyncio.CancelledError):
             pass
-        except Exception:
-            structlog.get_logger().error("an HTTP connection failed", exc_info=True)
+        except Exception as error:  # costs this connection
+            raise_alarm(error, "a connection of the HTTP endpoint")
         finally:
             self._connections.pop(task, None)
             if source:
