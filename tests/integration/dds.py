@@ -39,7 +39,7 @@ class Square(IdlStruct, typename="shapes.Square"):
     color: str
     key("color")
     x: int32
-    path: sequence[int32] = field(default_factory=list)  # type: ignore[assignment]
+    path: sequence[int32] = field(default_factory=list)  # type: ignore[assignment, type-arg]
 
 
 @dataclass
@@ -65,6 +65,10 @@ class Lan:
         topic = Topic(self.participant, name, kind)
         subscriber = Subscriber(self.participant, Qos(Policy.Partition([partition])) if partition else None)
         return DataReader(subscriber, topic, qos=qos)
+
+    def end(self, endpoint: Any) -> None:
+        """End an endpoint now, and not when nobody refers to it any more."""
+        endpoint.__del__()
 
     def close(self) -> None:
         """End the participant, and with it all that tests made in it, whoever still refers to that."""

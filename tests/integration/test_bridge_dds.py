@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import json
 import os
 import signal
@@ -181,8 +180,7 @@ async def test_a_hundred_restarts_under_one_name_leave_nothing_stuck(
     for number in range(100):
         writer = left.writer("Square", dds.Square)
         writer.write(dds.Square("green", number))
-        del writer
-        gc.collect()
+        left.end(writer)
         await asyncio.sleep(0.01)
     last = left.writer("Square", dds.Square)
 

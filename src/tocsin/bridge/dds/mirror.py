@@ -115,6 +115,7 @@ class Wish(msgspec.Struct, frozen=True):
 
 
 class _Entity(msgspec.Struct):
+    id: str  # of this one: what is heard of one that was dropped is about no other
     wish: Wish
     ready: bool = False
     unwanted: bool = False  # a reader without writers: it goes soon
@@ -161,6 +162,7 @@ class Mirror:
         self._out_bytes = 0
         self._paused = False
         self._token = 0
+        self._number = 0  # of entities
 
     @property
     def active(self) -> bool:
@@ -273,15 +275,16 @@ class Mirror:
                 effects += self._drop(entity)
             elif not held.unwanted:
                 held.unwanted = True
-                effects.append(SetTimer(name=f"{GIVE_UP}{entity}", delay_us=LINGER_US))
+                effects.append(SetTimer(name=f"{GIVE_UP}{held.id}", delay_us=LINGER_US))
         for entity, wish in wishes.items():
             kept = self._entities.get(entity)
             if kept is not None:
                 kept.wish = wish
             elif len(self._entities) < ENTITIES_MAX:
-                self._entities[entity] = _Entity(wish)
+                self._number += 1
+                made = self._entities[entity] = _Entity(f"{entity}#{self._number}", wish)
                 self._of_topic.setdefault(topic, {})[entity] = None
-                effects.append(self._make(entity, wish))
+                effects.append(_make(made))
             else:
                 self._problem("entities", f"more than {ENTITIES_MAX} readers and writers are needed")
         if not readers:
@@ -321,11 +324,9 @@ class Mirror:
         self._problem(name, "")
         return [Unsubscribe(topic=name)]
 
-    def _make(self, entity: str, wish: Wish) -> Effect:
-        make = MakeReader if wish.kind is Kind.READER else MakeWriter
-        return make(
-            entity=entity, topic=wish.topic, type_name=wish.type_name, like=wish.like, quality=wish.quality
-        )
+    def _by_id(self, entity: str) -> _Entity | None:
+        held = self._entities.get(entity.rpartition("#")[0])
+        return held if held is not None and held.id == entity else None
 
     def _drop(self, entity: str) -> list[Effect]:
         held = self._entities.pop(entity)
@@ -334,17 +335,17 @@ class Mirror:
         if not self._of_topic[topic]:
             del self._of_topic[topic]
         self._problem(entity, "")
-        effects: list[Effect] = [Drop(entity=entity)]
+        effects: list[Effect] = [Drop(entity=held.id)]
         for token, _, _ in held.waiting:
             effects += self._written(token, "")
         return effects
 
     def _made(self, entity: str) -> list[Effect]:
-        held = self._entities.get(entity)
+        held = self._by_id(entity)
         if held is None:
             return []
         held.ready, held.failures = True, 0
-        self._problem(entity, "")
+        self._problem(entity.rpartition("#")[0], "")
         effects: list[Effect] = []
         wish = held.wish
         if wish.kind is Kind.WRITER and wish.quality.durability >= Durability.TRANSIENT_LOCAL:
@@ -354,15 +355,15 @@ class Mirror:
             effects.append(self._send(ask, ""))
         while held.waiting:
             token, sample, content_type = held.waiting.popleft()
-            effects.append(Write(token=token, entity=entity, sample=sample, content_type=content_type))
+            effects.append(Write(token=token, entity=held.id, sample=sample, content_type=content_type))
         return effects
 
     def _make_failed(self, event: MakeFailed) -> list[Effect]:
-        held = self._entities.get(event.entity)
+        held = self._by_id(event.entity)
         if held is None:
             return []
         held.failures += 1
-        self._problem(event.entity, event.reason)
+        self._problem(event.entity.rpartition("#")[0], event.reason)
         facts: dict[str, object] = {
             "topic": held.wish.topic,
             "type": held.wish.type_name,
@@ -383,17 +384,16 @@ class Mirror:
                 [] if out is None else [Publish(token=token, publication=out.publication, entity=out.entity)]
             )
         if name.startswith(GIVE_UP):
-            entity = name.removeprefix(GIVE_UP)
-            unwanted = self._entities.get(entity)
-            return self._drop(entity) if unwanted is not None and unwanted.unwanted else []
-        entity = name.removeprefix(MAKE)
-        held = self._entities.get(entity)
-        return [] if held is None or held.ready else [self._make(entity, held.wish)]
+            unwanted = self._by_id(name.removeprefix(GIVE_UP))
+            given_up = unwanted is not None and unwanted.unwanted
+            return self._drop(name.removeprefix(GIVE_UP).rpartition("#")[0]) if given_up else []
+        held = self._by_id(name.removeprefix(MAKE))
+        return [] if held is None or held.ready else [_make(held)]
 
     # ── from DDS to the network ─────────────────────────────────────────────────────────────────────────────
 
     def _taken(self, entity: str, samples: Iterable[Sample]) -> list[Effect]:
-        held = self._entities.get(entity)
+        held = self._by_id(entity)
         if held is None:
             return []
         wish = held.wish
@@ -490,7 +490,7 @@ class Mirror:
         if not hops or hops[0] == self._name or not self.active:
             return []
         return [
-            Replay(entity=entity, topic=topic, to=hops[0][:200])
+            Replay(entity=held.id, topic=topic, to=hops[0][:200])
             for entity in self._of_topic.get(topic, ())
             if (held := self._entities[entity]).wish.kind is Kind.READER
             and held.ready
@@ -536,7 +536,7 @@ class Mirror:
                 continue  # it cannot be made; that is said
             message.left += 1
             if held.ready:
-                effects.append(Write(token=token, entity=entity, sample=sample, content_type=content_type))
+                effects.append(Write(token=token, entity=held.id, sample=sample, content_type=content_type))
             else:
                 held.waiting.append((token, sample, content_type))
         if not message.left:
@@ -573,6 +573,14 @@ class Mirror:
 # ── groups ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 Group = tuple[str, bool, Durability, bool, tuple[str, ...]]
+
+
+def _make(held: _Entity) -> Effect:
+    wish = held.wish
+    make = MakeReader if wish.kind is Kind.READER else MakeWriter
+    return make(
+        entity=held.id, topic=wish.topic, type_name=wish.type_name, like=wish.like, quality=wish.quality
+    )
 
 
 def _group(writer: Endpoint) -> Group:

@@ -355,13 +355,14 @@ class Space:
 
     def _type(self, type_name: str, like: Iterable[str]) -> Any:
         """The class of a type, as one of these endpoints tells it."""
-        keyed, problem = False, ""
+        keyed, problem = False, "the endpoint is gone"
         for key in like:
             told = self._endpoints.get(key)
             if told is None:
                 continue
             keyed = keyed or told.key.bytes[-1] in KEYED
             if told.type_id is None:
+                problem = ""
                 continue
             known = type_name, told.type_id.serialize(use_version_2=True)
             kind = self._types.get(known)
