@@ -228,9 +228,11 @@ class Mirror:
         if endpoint.key not in self._endpoints and len(self._endpoints) >= ENDPOINTS_MAX:
             self._problem("endpoints", f"there are more than {ENDPOINTS_MAX} endpoints; deny some topics")
             return []
+        before = self._endpoints.get(endpoint.key)
+        moved = self._gone(endpoint.key) if before is not None and before.topic != endpoint.topic else []
         self._endpoints[endpoint.key] = endpoint
         self._topics.setdefault(endpoint.topic, {})[endpoint.key] = endpoint
-        return self._settle(endpoint.topic)
+        return [*moved, *self._settle(endpoint.topic)]
 
     def _gone(self, key: str) -> list[Effect]:
         endpoint = self._endpoints.pop(key, None)

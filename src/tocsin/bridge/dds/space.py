@@ -167,7 +167,9 @@ class Space:
         self._maker.shutdown(wait=True, cancel_futures=True)
         self._readers.clear()
         self._writers.clear()
-        self._participant = None
+        if self._participant is not None:
+            self._participant.__del__()  # now, so that the others hear of it, and not when nobody refers to it
+            self._participant = None
 
     def make(self, wish: MakeReader | MakeWriter) -> None:
         self._maker.submit(self._make, wish)
