@@ -225,8 +225,8 @@ class Bench:
     def _offered(self, broker: Server, what: str) -> bool:
         if not isinstance(broker.dialect, Mqtt):
             return False
-        offer = stored.offer(broker)
-        return offer.retain if what == "retained messages" else offer.max_qos > 0
+        can = stored.capabilities(broker)
+        return can.retain if what == "retained messages" else can.max_qos > 0
 
     def _note_absence(self, what: str) -> None:
         self.notes.append(f"{what}: not offered yet by tocsin (its CONNACK says so)")

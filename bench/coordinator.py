@@ -38,7 +38,7 @@ from tocsin.core.coordination.coordinator import Coordinator
 from tocsin.core.coordination.names import Options, StoreNames
 from tocsin.core.coordination.participant.participant import Participant
 from tocsin.core.coordination.participant.signals import (
-    ClearTo,
+    ChangesKnown,
     ClientsChanged,
     QueriesChanged,
     QuerySetKnown,
@@ -149,7 +149,7 @@ class Node:
                 self._note(f"mark {metadata['mark']}")
             case QuerySetKnown():
                 self._note("known")
-            case ClearTo(ticket=ticket):
+            case ChangesKnown(ticket=ticket):
                 self._note(f"clear {ticket}")
 
     def _note(self, what: str) -> None:

@@ -36,7 +36,7 @@ import uvloop
 from tocsin.client import AsyncClient
 from tocsin.config import Nats
 from tocsin.model.catalogue import Channel, Parameter, encode_definition, key_of
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 from tocsin.runtime.network.store_access import embedded
 from tocsin.store.jetstream import JetStreamStore
 

@@ -30,7 +30,8 @@ class Issued:
 
 
 class ClientAuthority(Issued):
-    """See the module's text. ``path`` holds its certificate only."""
+    """Signs certificates of clients and of authorities below it. ``path`` holds its own certificate, without the
+    key."""
 
     def __init__(self, directory: Path, name: str, above: ClientAuthority | None = None) -> None:
         key = ec.generate_private_key(ec.SECP256R1())

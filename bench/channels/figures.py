@@ -69,7 +69,7 @@ class Fairness(msgspec.Struct, frozen=True):
     ticks: int
     executions: int
     overruns: int
-    least: float  # of all channels: executions over slots
+    least: float  # of all channels: executions over intervals
     late_ms: Spread  # from the moment when a channel was due until it began
 
 

@@ -105,8 +105,8 @@ async def _side_by_side(stage: Stage, channels: list[Channel], seconds: float) -
     feeding.cancel()
     await asyncio.gather(feeding, return_exceptions=True)
     ended_us = now_us()
-    slots = {name: ended_us // every - began_us // every for name, every in periods_us.items()}
-    shares = [executions[name] / slots[name] for name in named if slots[name]]
+    intervals = {name: ended_us // every - began_us // every for name, every in periods_us.items()}
+    shares = [executions[name] / intervals[name] for name in named if intervals[name]]
     return Fairness(
         len(channels),
         (ended_us - began_us) / 1e6,

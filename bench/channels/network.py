@@ -25,7 +25,7 @@ from bench.load.dialect import LoadError, Mqtt, packet, packet_end
 from bench.load.figures import spread
 from tocsin.config import Nats
 from tocsin.errors import DeadlineExceeded, NoResponder
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 from tocsin.runtime.network.store_access import embedded
 from tocsin.store.jetstream import JetStreamStore
 
@@ -57,7 +57,7 @@ class Plan(msgspec.Struct, frozen=True):
     runs: int
 
 
-class Ear(asyncio.Protocol):
+class BenchClient(asyncio.Protocol):
     """A client that acknowledges what it gets, counts it, and says when something comes."""
 
     def __init__(self, heard: Callable[[bytes, float], None] | None = None) -> None:
@@ -135,13 +135,15 @@ class Network:
         results: list[Any] = reply["results"]
         return results
 
-    async def client(self, heard: Callable[[bytes, float], None] | None = None, keep: bool = False) -> Ear:
+    async def client(
+        self, heard: Callable[[bytes, float], None] | None = None, keep: bool = False
+    ) -> BenchClient:
         self._names += 1
-        _, ear = await asyncio.get_running_loop().create_connection(lambda: Ear(heard), *self._at)
-        await ear.ask(Mqtt(keep_session=keep).hello(f"bench{self._names}"))
-        return ear
+        _, client = await asyncio.get_running_loop().create_connection(lambda: BenchClient(heard), *self._at)
+        await client.ask(Mqtt(keep_session=keep).hello(f"bench{self._names}"))
+        return client
 
-    async def publish(self, publisher: Ear, *records: dict[str, Any]) -> None:
+    async def publish(self, publisher: BenchClient, *records: dict[str, Any]) -> None:
         """Durably."""
         dialect = Mqtt()
         for number, record in enumerate(records, 1):
@@ -220,13 +222,13 @@ async def _until(condition: Callable[[], Awaitable[bool]], every_s: float) -> No
 
 
 async def _subacks(network: Network, count: int) -> Latency:
-    ear = await network.client()
+    client = await network.client()
     taken = []
     for number in range(count + 5):
         began = time.perf_counter()
-        await ear.ask(Mqtt().subscribe(f"$channel/AtOnce/new-{number}", qos=1))
+        await client.ask(Mqtt().subscribe(f"$channel/AtOnce/new-{number}", qos=1))
         taken.append(time.perf_counter() - began)
-    ear.transport.close()
+    client.transport.close()
     return latency("SUBACK of a new subscription", taken[5:])
 
 
@@ -256,10 +258,10 @@ async def _latency(network: Network, channel: str, what: str, plan: Plan) -> Lat
 
 async def _delivered(network: Network, plan: Plan) -> Rate:
     """A channel that runs when it is asked to, its results to many clients: from the request to the last delivery."""
-    ears = [await network.client() for _ in range(plan.clients)]
-    for number, ear in enumerate(ears):
+    clients = [await network.client() for _ in range(plan.clients)]
+    for number, client in enumerate(clients):
         filters = [f"$channel/Many/t{i % 10}/r{number}-{i}" for i in range(plan.filters)]
-        await ear.ask(Mqtt().subscribe(*filters, qos=1))
+        await client.ask(Mqtt().subscribe(*filters, qos=1))
     publisher = await network.client()
     results = plan.publications * plan.clients * plan.filters // 10
     rates = []
@@ -275,18 +277,18 @@ async def _delivered(network: Network, plan: Plan) -> Rate:
             return bool((await network.sql(counting))[0]["rows"][0][0] >= published)
 
         await _until(landed, 0.1)
-        before = sum(ear.count for ear in ears)
+        before = sum(client.count for client in clients)
         began = time.perf_counter()
         await network.sql("RUN CHANNEL Many")
 
         async def heard(before: int = before) -> bool:
-            return sum(ear.count for ear in ears) - before >= results
+            return sum(client.count for client in clients) - before >= results
 
         await _until(heard, 0.005)
         if run:  # the first one warms up
-            rates.append(results / (max(ear.last_s for ear in ears) - began))
-    for ear in ears:
-        ear.transport.close()
+            rates.append(results / (max(client.last_s for client in clients) - began))
+    for client in clients:
+        client.transport.close()
     publisher.transport.close()
     return Rate(f"from the request to delivered, {plan.clients} clients at QoS 1", results, spread(rates))
 

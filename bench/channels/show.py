@@ -19,7 +19,7 @@ def show(report: Report, console: Console) -> None:
         f = report.fairness
         console.print(
             f"{f.channels} channels for {f.seconds:.0f} s: {f.executions:,} executions in {f.ticks} ticks, "
-            f"{f.overruns} overruns; each had {f.least:.0%} of its slots or more; late by {_ms(f.late_ms)}",
+            f"{f.overruns} overruns; each had {f.least:.0%} of its intervals or more; late by {_ms(f.late_ms)}",
             highlight=False,
         )
     console.print(_targets(report))

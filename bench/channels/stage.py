@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from tocsin import config
 from tocsin.model.catalogue import Channel, Dataset
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 from tocsin.model.results import BackendSubscription, Value, encode_subscription
 from tocsin.pipeline.execution.compiled import compile_channel
 from tocsin.pipeline.execution.engine import Engine

@@ -60,7 +60,7 @@ def pauses(nodes: tuple[str, ...], every_us: int, shortest_us: int, longest_us: 
     """Each of these is frozen now and then."""
 
     def plan(world: World, until_us: int) -> list[Fault]:
-        chance = world.streams.stream("pauses")
+        chance = world.chances.of("pauses")
         faults: list[Fault] = []
         for node in nodes:
             at_us = chance.below(every_us)
@@ -105,7 +105,7 @@ def measure(contender: Contender, trouble: Trouble, until_us: int, seed: int = 1
     infos = tuple(BrokerInfo(name, "lan", Role.EDGE, "127.0.0.1", 1) for name in names)
     Shells(world, infos)
     overlook_standings(world)
-    chance = world.streams.stream("start")
+    chance = world.chances.of("start")
     member = contender.membership
     for info in infos:
         world.add(

@@ -122,7 +122,7 @@ class Mqtt:
         return b""
 
 
-class Offer:
+class Capabilities:
     """The features that a CONNACK announces: MQTT 5, section 3.2.2.3."""
 
     def __init__(self, connack: bytes) -> None:

@@ -12,7 +12,7 @@ import time
 from typing import Final
 
 from bench.load.crowd import DEADLINE_S, Crowd
-from bench.load.dialect import LoadError, Mqtt, Nats, Offer, packet_end
+from bench.load.dialect import Capabilities, LoadError, Mqtt, Nats, packet_end
 from bench.load.figures import Reading
 from bench.load.loads import PAYLOAD
 from bench.load.servers import Server
@@ -26,10 +26,10 @@ SUBACK_BYTES: Final = 6
 QUIET_S: Final = 0.5  # after which nothing more is expected
 
 
-def offer(server: Server) -> Offer:
+def capabilities(server: Server) -> Capabilities:
     """The features that the broker's CONNACK announces."""
     with Crowd(server.address, Mqtt(), 1, "offer") as crowd:
-        return Offer(crowd.welcome)
+        return Capabilities(crowd.welcome)
 
 
 class _Publisher:

@@ -61,7 +61,7 @@ def test_what_to_try_can_be_copied_and_run() -> None:
     played = SimpleNamespace(
         script=make_script(1, None, 3, quick=True),
         names=["user-0", "user-1", "user-2"],
-        crier=SimpleNamespace(published=17),
+        publisher=SimpleNamespace(published=17),
         network=SimpleNamespace(directory=Path("/somewhere"), servers={"north-1": ("127.0.0.1", 1883)}),
         brokers={"north-1": SimpleNamespace(pid=4711)},
     )

@@ -50,7 +50,7 @@ class Stage:
         self.down: tuple[str, ...] = ()
         self.begun_s = 0.5
         self.happened = 0
-        self.crier = SimpleNamespace(told=[])
+        self.publisher = SimpleNamespace(told=[])
         self.brokers = {home.broker: SimpleNamespace(health="ready") for home in self.script.homes}
 
     def course(self, failure: Failure) -> Course:
@@ -66,7 +66,7 @@ def test_a_look_has_brokers_subscribers_and_what_came() -> None:
     stage.ledger.moved(0, 10.1, None)
     stage.ledger.moved(2, 10.1, "h:1")
     stage.ledger.got(1, 9.5, Result(1, 1, 9))
-    stage.crier.told.append((9.0, 1, Emergency(0.0, "fire-1", "fire", 0.0, 0.0, 500.0)))
+    stage.publisher.told.append((9.0, 1, Emergency(0.0, "fire-1", "fire", 0.0, 0.0, 500.0)))
     stage.happened = 1
     seen = look(scene(stage), 12.0, 60.0, {})
     assert {each.name: (each.homes, each.at_home, each.guests) for each in seen.brokers} == {

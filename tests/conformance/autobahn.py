@@ -1,7 +1,7 @@
 """An echo server over the broker's WebSocket transport, for the Autobahn test suite to fuzz.
 
 MQTT refuses text, and Autobahn's cases send it: here text is echoed too, once it is whole and valid UTF-8. The request,
-frames, fragments, pings and CLOSE are those of ``broker.door.websocket``.
+frames, fragments, pings and CLOSE are those of ``broker.entrance.websocket``.
 
     python -m tests.conformance.autobahn 19001        serves until it is interrupted
 
@@ -20,7 +20,7 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 
 from tocsin.broker.connection.connection import Connection
-from tocsin.broker.door.websocket import WebSocketTransport
+from tocsin.broker.entrance.websocket import WebSocketTransport
 
 FRAME_MAX_BYTES = 64 << 20
 

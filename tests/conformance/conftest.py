@@ -1,4 +1,4 @@
-"""What the conformance tests share: a broker's door on a real socket."""
+"""What the conformance tests share: a broker's entrance on a real socket."""
 
 from __future__ import annotations
 

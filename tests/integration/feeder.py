@@ -18,7 +18,7 @@ import msgspec
 
 from tocsin.errors import DeadlineExceeded, NoResponder
 from tocsin.model.catalogue import Definition, encode_definition, key_of
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 from tocsin.model.feeding import RECORDS, status_subject
 from tocsin.model.publication import Publication, encode_publication
 from tocsin.model.subjects import messages_log, subject_of

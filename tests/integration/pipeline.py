@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from tocsin.errors import DeadlineExceeded, NoResponder
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 from tocsin.model.results import BackendSubscription, Notice, decode_notice, encode_subscription
 from tocsin.ports import Record
 from tocsin.results.reader import Result, ResultsReader

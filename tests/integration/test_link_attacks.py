@@ -170,7 +170,7 @@ async def test_the_plain_port_has_no_links(network: dict[str, Any]) -> None:
 
 
 async def knock(network: dict[str, Any], context: ssl.SSLContext, client_id: str) -> int | None:
-    """The answer to a CONNECT at the door for links; None if there is none."""
+    """The answer to a CONNECT at the listener for links; None if there is none."""
     try:
         reader, writer = await asyncio.open_connection(*link_address(network, "north-1"), ssl=context)
         peer = Peer(reader, writer, V5)

@@ -119,18 +119,18 @@ def settles_at_sending(patch: pytest.MonkeyPatch) -> None:
 
 def counts_packet_ids(patch: pytest.MonkeyPatch) -> None:
     """Packet ids come from a counter in memory."""
-    offer = DeliveryWindow.offer
+    hand_in = DeliveryWindow.hand_in
     counts: dict[DeliveryWindow, int] = {}
 
     def counting(self: DeliveryWindow, position: int, qos: int) -> int:
-        identifier = offer(self, position, qos)
+        identifier = hand_in(self, position, qos)
         if identifier <= 0 or self._ids is not MESSAGES:
             return identifier
         counts[self] = counts.get(self, 0) + 1
         self._window[counts[self]] = self._window.pop(identifier)
         return counts[self]
 
-    patch.setattr(DeliveryWindow, "offer", counting)
+    patch.setattr(DeliveryWindow, "hand_in", counting)
 
 
 def subscribes_anew(patch: pytest.MonkeyPatch) -> None:

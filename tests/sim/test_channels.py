@@ -29,7 +29,7 @@ from tocsin.core.delivery.session_cell import SessionCell
 from tocsin.core.delivery.stored_session import StoredSession
 from tocsin.core.delivery.window import Progress
 from tocsin.core.machine import Effect, Event, Handler, Say
-from tocsin.model.results import place
+from tocsin.model.results import result_position
 from tocsin.ports import Entry
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.plan import Profile
@@ -205,7 +205,7 @@ def begins_in_the_middle(plant: pytest.MonkeyPatch) -> None:
         if notice is not None:
             unseen = frozenset(results._unseen(notice))
             await results._pass_on(entry.position, notice, unseen, dispatch)
-        results.tail = results.done = place(entry.position + 1, 0) - 1
+        results.tail = results.done = result_position(entry.position + 1, 0) - 1
 
     plant.setattr(Results, "_take", take)
 

@@ -24,7 +24,7 @@ from tocsin.sim.scenarios.cluster import NORTH, SIDES
 from tocsin.sim.scenarios.cluster.guests import Guest
 from tocsin.sim.scenarios.cluster.promises import OneOwner, Standing
 from tocsin.sim.world import World
-from tocsin.wire.words import Word
+from tocsin.wire.cluster_messages import ClusterMessage
 
 SECOND = 1_000_000
 SEEDS = 6  # within which each planted bug has to be found
@@ -114,7 +114,7 @@ def clinging(patch: pytest.MonkeyPatch) -> None:
     """A broker that hears a leader does not forget what others tell it that hear one too."""
     answer = Landmark._answer
 
-    def cling(self: Landmark, known: Any, word: Word, now_us: int) -> list[Effect]:
+    def cling(self: Landmark, known: Any, word: ClusterMessage, now_us: int) -> list[Effect]:
         if self.severed or word.severed:
             return answer(self, known, word, now_us)
         return self._link(now_us)

@@ -16,7 +16,7 @@ from tocsin.core.coordination.leader.leader import Leader
 from tocsin.core.coordination.leader.snapshot_writer import Archivist
 from tocsin.core.coordination.participant.inbox import Inbox
 from tocsin.core.coordination.participant.participant import Participant
-from tocsin.core.coordination.participant.signals import ClearTo, ClientsChanged, StandDown
+from tocsin.core.coordination.participant.signals import ChangesKnown, ClientsChanged, StandDown
 from tocsin.core.coordination.participant.submission import Outgoing
 from tocsin.core.coordination.state.backups import Backups, Survival
 from tocsin.core.coordination.state.state import Outcome, State
@@ -186,7 +186,7 @@ class ForgetsPlaces(Coordinator):
     """Bug: snapshots lack who stands in for whom."""
 
     def _restored(self, replica: State, position: int) -> list[Effect]:
-        replica.survival.places.clear()
+        replica.survival.vacancies.clear()
         return super()._restored(replica, position)
 
 
@@ -272,7 +272,7 @@ class Hasty(Participant):
     def handle(self, event: Event, now_us: int) -> list[Effect]:
         effects = super().handle(event, now_us)
         if isinstance(event, ClientsChanged):
-            effects.append(ClearTo(ticket=event.ticket))
+            effects.append(ChangesKnown(ticket=event.ticket))
         return effects
 
 

@@ -127,16 +127,16 @@ def test_provisional_subscriptions_are_stored_when_the_store_returns() -> None:
 
 def test_a_subscription_for_now_that_is_not_stored_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bug: what waits to be stored when a broker is cut off is answered, and then forgotten."""
-    hurry = ClientSubscriber.hurry
+    release_waits = ClientSubscriber.release_waits
 
     def forget(self: ClientSubscriber) -> None:
         delivery, tail = self._client.delivery, self._durable.message_log.tail
         new = [name for name, subscription in delivery.subscriptions.items() if subscription.since == tail]
         for name in new if self._unsure else ():
             delivery.unsubscribed(name)
-        hurry(self)
+        release_waits(self)
 
-    monkeypatch.setattr(ClientSubscriber, "hurry", forget)
+    monkeypatch.setattr(ClientSubscriber, "release_waits", forget)
     found = first_broken(41, plan=BEGIN_ANEW, shown_by=40)
     # A client without its subscription misses a message; if that is a critical one, its place is noticed first.
     assert found is not None and found.invariant in (TAKEN, CRITICAL_FIRST)

@@ -85,7 +85,7 @@ def takes_silence_for_no(plant: pytest.MonkeyPatch) -> None:
         cell.drop()
         planned, sharing._planned = sharing._planned, []
         for each in planned:
-            sharing._hands.give_back(each.holder.client, each.claim.packet_id)
+            sharing._ports.give_back(each.holder.client, each.claim.packet_id)
         return sharing._go_on(now_us)
 
     table: Table = {**Sharing.table, (SharingState.HERE, StoreFailed): despair}
@@ -97,7 +97,7 @@ def begins_where_its_broker_is(plant: pytest.MonkeyPatch) -> None:
     find = Sharing._begin
 
     def begin(sharing: Sharing, draft: GroupDraft) -> None:
-        sharing._beginning._end = sharing._hands.tail
+        sharing._beginning._end = sharing._ports.tail
         find(sharing, draft)
 
     plant.setattr(Sharing, "_begin", begin)
@@ -122,7 +122,7 @@ def keeps_those_whose_group_is_over(plant: pytest.MonkeyPatch) -> None:
 
 
 def never_buries(plant: pytest.MonkeyPatch) -> None:
-    """Nobody sees to it that lives are over."""
+    """Nobody sees to it that incarnations are over."""
     plant.setattr(Sharing, "_look", lambda sharing, now_us: [])
 
 
@@ -199,7 +199,7 @@ OLD_NEWS = msgspec.structs.replace(
 
 
 def cut_off_in_turn(seed: int) -> list[Fault]:
-    """Two brokers are cut off from the store one after the other, each for longer than its life lasts."""
+    """Two brokers are cut off from the store one after the other, each for longer than its incarnation lasts."""
     first, second = BROKERS[seed % 3], BROKERS[(seed + 1) % 3]
     return [
         Partition(at_us=2 * SECOND, for_us=9 * SECOND, side=(first,), others=(STORE,)),

@@ -12,8 +12,8 @@ from _pytest.mark.structures import ParameterSet
 
 from tests.sim.plans import crashes_in_turn, freezes_and_late_writes
 from tocsin.broker.channels.backend_subscriptions import BackendSubscriptions
+from tocsin.broker.shared.group_sources import ResultEntries
 from tocsin.broker.shared.groups import Groups
-from tocsin.broker.shared.sources import ResultEntries
 from tocsin.core.channels.signals import LookAt, Looked
 from tocsin.core.machine import Say
 from tocsin.core.shared.stored_group import GROUP_KEYS, decode_group

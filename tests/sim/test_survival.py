@@ -18,7 +18,7 @@ from tocsin.broker.connection.connection import Connection
 from tocsin.broker.delivery.client_delivery import DurableDelivery
 from tocsin.broker.delivery.message_log import MessageLog, Stored
 from tocsin.broker.delivery.session_lifecycle import Departures
-from tocsin.broker.door.clients import Clients
+from tocsin.broker.entrance.clients import Clients
 from tocsin.broker.forwarding.exchange import Exchange
 from tocsin.broker.links.pool import LinkPool
 from tocsin.broker.survival import provisional
@@ -270,7 +270,7 @@ def answers_before_it_stores(patch: pytest.MonkeyPatch) -> None:
         if update.number == 1:
             return on_update(self, update, now_us)
         waiting[update.primary] = update
-        return [self._answer(update.primary, Applied(self._broker, update.stream, update.number))]
+        return [self._answer(update.primary, Applied(self._broker, update.series, update.number))]
 
     patch.setattr(Backup, "_on_update", lazy)
 
@@ -444,7 +444,7 @@ def forgets_the_absent(patch: pytest.MonkeyPatch) -> None:
         absent = [each for each in durable.replication.client_state._away if self.drains]
         if absent:
             owners = dict.fromkeys(absent, "")
-            self._gone = asyncio.ensure_future(durable.entrance._sessions.discard(owners))  # type: ignore[attr-defined]
+            self._gone = asyncio.ensure_future(durable.session_entry._sessions.discard(owners))  # type: ignore[attr-defined]
 
     patch.setattr(Removal, "told", forgetting)
 

@@ -90,7 +90,7 @@ def test_whoever_dies_has_one_will(story: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def drops_nobody(patch: pytest.MonkeyPatch) -> None:
-    """Who comes back, here or elsewhere, is taken for dead all the same."""
+    """A client that comes back, here or elsewhere, is taken for dead all the same."""
     patch.setattr(Wills, "came", lambda self, client, owner="", *, back: None)
 
 
@@ -118,7 +118,7 @@ def tells_nobody(patch: pytest.MonkeyPatch) -> None:
 
 
 def takes_over_no_wills(patch: pytest.MonkeyPatch) -> None:
-    """Who stands in for another forgets its clients' wills."""
+    """A stand-in forgets the wills of the lost broker's clients."""
     carry_out = Takeovers._carry_out
 
     def forgetful(self: Takeovers, effect: Effect) -> None:
@@ -129,7 +129,7 @@ def takes_over_no_wills(patch: pytest.MonkeyPatch) -> None:
 
 
 def each_its_own(patch: pytest.MonkeyPatch) -> None:
-    """Whoever publishes a will gives it an id of its own."""
+    """Each broker gives a will that it publishes an id of its own."""
     publish = WillPublisher.publish
 
     def own(self: WillPublisher, will: Bequest, done: Told) -> None:
@@ -174,7 +174,7 @@ def former_backups_are_silent(patch: pytest.MonkeyPatch) -> None:
 
 
 def nobody_mourns(patch: pytest.MonkeyPatch) -> None:
-    """Whoever has a copy leaves its wills to the one that stands in, whatever that one knows."""
+    """A broker with a copy leaves its wills to the stand-in, whatever that one knows."""
     missed_by_its_silence(patch)
     move_backups(patch, "south-1", MOVED)
     patch.setattr(Backup, "_on_mourned", lambda self, primary, now_us: [])
@@ -240,7 +240,7 @@ def test_without_a_word_of_goodbyes_to_backups_the_will_is_published(monkeypatch
 
 
 def test_without_asking_the_others_the_will_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who has the will of an old copy looks into the store, and does not ask the others."""
+    """A broker with the will of an old copy looks into the store, and does not ask the others."""
     move(monkeypatch)
 
     async def itself(self: Witnesses, *names: str) -> bool:

@@ -19,7 +19,7 @@ from tests.store.secured import NETWORK, SecuredServers
 from tocsin.core.coordination.leader.balancing import KEY, ORDER, DrainOrders, Order
 from tocsin.core.coordination.names import StoreNames
 from tocsin.errors import Forbidden, Refused
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 from tocsin.model.subjects import messages_log
 from tocsin.ports import BusMessage, Record, Table, TableSpec
 from tocsin.store.connection import Connection

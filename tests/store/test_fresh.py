@@ -20,7 +20,7 @@ from tests.store.writing import records
 from tocsin.errors import StoreUnavailable
 from tocsin.ports import Log, LogSpec, TableSpec
 from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.stream import marks_of
+from tocsin.store.jetstream_stream import marks_of
 from tocsin.store.testing import LocalServers
 
 LOG = LogSpec("facts", ("net.m.>", "net.c.>"))

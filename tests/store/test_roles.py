@@ -19,7 +19,7 @@ from tocsin.config import Nats
 from tocsin.core.coordination.names import StoreNames
 from tocsin.errors import Forbidden, NoResponder, OperatorError, Refused, StoreUnavailable
 from tocsin.model import feeding
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 from tocsin.model.subjects import messages_log
 from tocsin.ports import BusMessage, LogSpec, Record, TableSpec
 from tocsin.runtime.network.store_access import add_user, security

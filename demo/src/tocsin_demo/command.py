@@ -208,7 +208,7 @@ def to_try(played: Scene) -> str:
     servers = {broker: f"{host}:{port}" for broker, (host, port) in played.network.servers.items()}
     victim = played.brokers[VICTIM].pid
     middle = played.script.city.width_m // 2, played.script.city.height_m // 2
-    number, user = played.crier.published + 1_000, played.names[min(7, len(played.names) - 1)]
+    number, user = played.publisher.published + 1_000, played.names[min(7, len(played.names) - 1)]
     report = (
         f'{{"number": {number}, "id": "storm-{number}", "kind": "storm", "level": 3, '
         f'"place": {{"x": {middle[0]}, "y": {middle[1]}}}, "radius": 5000}}'

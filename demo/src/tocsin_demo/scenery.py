@@ -78,7 +78,7 @@ def look(scene: Scene, now_s: float, seconds: float, channel: dict[str, Any]) ->
     frozen = {broker: each.failure.frozen for each in courses for broker in each.failure.brokers}
     for each in courses:
         lost.update({broker: at_s is not None for broker, at_s in each.lost_s.items()})
-    told = scene.crier.told
+    told = scene.publisher.told
     return Look(
         at_s=now_s - begun_s,
         seconds=seconds,

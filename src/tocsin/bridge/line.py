@@ -22,7 +22,7 @@ READ_BYTES: Final = 1 << 16
 
 
 class Listener(Protocol):
-    """Who is told what happens on a line."""
+    """The owner of a line, which is told what happens on it."""
 
     def line_heard(self, event: PeerEvent) -> None: ...
 

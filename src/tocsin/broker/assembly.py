@@ -14,9 +14,9 @@ import msgspec
 import structlog
 
 from tocsin.broker.channels.result_reader import ResultFiles
-from tocsin.broker.door.readdressing import Mover
-from tocsin.broker.door.redirects import Redirects
-from tocsin.broker.door.websocket import framed
+from tocsin.broker.entrance.readdressing import Mover
+from tocsin.broker.entrance.redirects import Redirects
+from tocsin.broker.entrance.websocket import framed
 from tocsin.broker.identity import forget_link_secret
 from tocsin.broker.links.link import LinkSecurity
 from tocsin.broker.parts import Parts, Ports, Stored
@@ -44,7 +44,6 @@ from tocsin.core.coordination.participant.signals import (
     Loaded,
     MeasureLinks,
     Orphaned,
-    PlacesChanged,
     Promoted,
     Readdressed,
     RoleChanged,
@@ -52,6 +51,7 @@ from tocsin.core.coordination.participant.signals import (
     SendHome,
     StandDown,
     StandIn,
+    StandInsChanged,
 )
 from tocsin.core.machine import Effect
 from tocsin.core.survival.detection import Tuning, least_patience_us
@@ -183,7 +183,7 @@ class Broker:
             settings, self._spare or own.id, own.cluster, standby=own.role == Role.STANDBY
         )
         self._mover = Mover(site, f"{own.id}:address", self._open_doors, self._readdressed)
-        self._shut: dict[str, Callable[[], None]] = {}  # what closes each open door for clients
+        self._shut: dict[str, Callable[[], None]] = {}  # what closes each open listener for clients
         self._log = structlog.get_logger()
         self._sent_away = 0  # clients that were told of another broker
 
@@ -211,7 +211,7 @@ class Broker:
         settings = self._host.settings
         return Ports(
             own=self._own,
-            life=token_hex(6),
+            incarnation=token_hex(6),
             settings=settings,
             guard=Guard(settings),
             policy=policy_of(settings.replication),
@@ -254,7 +254,7 @@ class Broker:
     async def _open_doors(self, listening: Sockets) -> None:
         """Let peers and clients in by these sockets, and no longer by earlier ones of the same names."""
         if LINK_LISTENER in listening:
-            self.parts.link_door.open(listening[LINK_LISTENER])
+            self.parts.link_listener.open(listening[LINK_LISTENER])
         web = framed(self.parts.listener)
         for name, tls, wrap in (
             ("port", False, None),
@@ -317,7 +317,7 @@ class Broker:
             asyncio.create_task(self._fitness.run()),
             asyncio.create_task(parts.isolation.run(self._table)),
             asyncio.create_task(parts.listener.ending.wait()),
-            asyncio.create_task(parts.link_door.ending.wait()),
+            asyncio.create_task(parts.link_listener.ending.wait()),
             asyncio.create_task(self._host.stopped()),
         )
         try:
@@ -326,7 +326,7 @@ class Broker:
                 if task.done():
                     task.result()  # a bug of ours: let it be seen
             for task in tasks[:2]:
-                task.cancel()  # they may be about to open a door
+                task.cancel()  # they may be about to open a listener
             await self._stop()
             for each in listening.values():
                 each.close()  # no more than those that were never opened
@@ -340,7 +340,7 @@ class Broker:
         self._host.report("stopping")
         clients = self.parts.listener.clients
         await self.parts.listener.close()
-        await self.parts.link_door.close()
+        await self.parts.link_listener.close()
         self.parts.registry.release()
         self._driver.post(Leaving(cause=f"{self._own.id}:stop"))
         await self._driver.flush()
@@ -370,7 +370,7 @@ class Broker:
         lacking = self.parts.replication.problem()
         problems = [f"no link to {', '.join(away)}"] if away else []
         late = self.parts.retained.problem()
-        doors = (self.parts.listener.guard.problem(), self.parts.link_door.problem)
+        doors = (self.parts.listener.guard.problem(), self.parts.link_listener.problem)
         others = (lacking, self.parts.isolation.problem(), late, self._mover.problem, *doors)
         problems += [each for each in others if each is not None]
         if problems:
@@ -417,7 +417,7 @@ class Broker:
                 self.parts.replication.set_backups(local, remote)
                 self.parts.replication.set_primaries((*locally, *remotely))
                 self.parts.gossip.backs(locally)
-            case PlacesChanged(lost=lost):
+            case StandInsChanged(lost=lost):
                 self.parts.losses.told(lost)
             case StandIn(broker=broker, epoch=epoch):
                 self.parts.takeovers.stand_in(broker, epoch)
@@ -440,7 +440,7 @@ class Broker:
             case SendHome(client=client, server_reference=reference):
                 self.parts.clients.send_home(client, reference)
             case _:
-                self.parts.exchange.heed(effect)
+                self.parts.exchange.apply_coordination(effect)
 
     def _refuge(self, scheme: Scheme) -> str | None:
         self._sent_away += 1

@@ -3,7 +3,7 @@
 Each part is given what it needs when it is made, and none is changed afterwards to know another. So they are made in
 the order of their knowledge:
 
-    who is in (``door.clients``), counts, budget
+    who is in (``entrance.clients``), counts, budget
       → the log, retained messages, channels, groups           what the store has
       → replication, sessions, provisional service             what outlives a connection
       → the exchange, wills, takeovers, gossip                 what goes on without one
@@ -34,21 +34,21 @@ from tocsin.broker.delivery.session_lifecycle import (
     Deliveries,
     Departures,
     Endings,
-    Entrance,
     RecordPrefixes,
+    SessionEntry,
 )
 from tocsin.broker.delivery.session_store import Sessions
 from tocsin.broker.delivery.wills import WillInquiries, WillPublisher, Wills
-from tocsin.broker.door.clients import Clients
-from tocsin.broker.door.listener import Listener
-from tocsin.broker.door.ownership import Ownership
-from tocsin.broker.door.passed_on import PassedOnClient
-from tocsin.broker.door.redirects import Redirects
-from tocsin.broker.door.registrar import Registrar
+from tocsin.broker.entrance.clients import Clients
+from tocsin.broker.entrance.listener import Listener
+from tocsin.broker.entrance.ownership import Ownership
+from tocsin.broker.entrance.passed_on import PassedOnClient
+from tocsin.broker.entrance.redirects import Redirects
+from tocsin.broker.entrance.registrar import Registrar
 from tocsin.broker.forwarding.exchange import Counts, Exchange
 from tocsin.broker.forwarding.fanout import Outbox
-from tocsin.broker.links.door import LinkDoor
 from tocsin.broker.links.link import Link, LinkSecurity
+from tocsin.broker.links.listener import LinkListener
 from tocsin.broker.links.pool import LinkPool
 from tocsin.broker.links.probes import Probes
 from tocsin.broker.retained.table import Retained, retained_table
@@ -84,7 +84,7 @@ from tocsin.core.replication.gamma import Left
 from tocsin.core.replication.signals import Policy
 from tocsin.core.survival.announcements import ArrivalClock
 from tocsin.core.survival.takeover import TakeoverMachine
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 from tocsin.model.network import BrokerInfo, Scheme
 from tocsin.model.publication import Publication
 from tocsin.model.results import Notice
@@ -138,7 +138,7 @@ class Ports:
     """The inputs from which a broker is made."""
 
     own: BrokerInfo
-    life: str  # differs at every start of the broker
+    incarnation: str  # differs at every start of the broker
     settings: Settings
     guard: Guard  # users, rules, certificates
     policy: Policy  # of replication
@@ -166,7 +166,7 @@ class Parts:
         self.counts = Counts()
         self._ending = Ending()
         self.tasks = Tasks("the broker", self._ending.fail)  # finished before the broker ends
-        self.prefixes = RecordPrefixes(self._broker, ports.life)
+        self.prefixes = RecordPrefixes(self._broker, ports.incarnation)
         self.endings = Endings()
         self._clock = ArrivalClock()
         self._make_what_is_stored()
@@ -233,7 +233,7 @@ class Parts:
             self._stored.groups,
             self.message_log,
             self.channels,
-            life=f"{self._broker}.{ports.life}",
+            incarnation=f"{self._broker}.{ports.incarnation}",
             groups_max=limits.groups_max,
             members_max=limits.group_members_max,
             unwanted=self.counts.drop,
@@ -263,7 +263,7 @@ class Parts:
             network=self._network,
             broker=self._broker,
             over=self._session_over,
-            lost=lambda broker: broker in self._ports.member.picture.places,
+            lost=lambda broker: broker in self._ports.member.picture.vacancies,
             backend=self.channels.backend,
             quota=self.quota,
         )
@@ -321,7 +321,7 @@ class Parts:
             self.channels,
             self.registry,
             own=ports.own,
-            gone=lambda: ports.member.picture.places.keys(),
+            gone=lambda: ports.member.picture.vacancies.keys(),
             interests_changed=self._interests_changed,
             queries_changed=self._queries_changed,
             filters_max=limits.filters_max,
@@ -353,13 +353,13 @@ class Parts:
             self.will_publisher.publish,
             failed=self._ending.fail,
             aloud=self.will_publisher.say_aloud,
-            lives=takeover.lives,
+            alive=takeover.is_alive,
             inquire=self.will_inquiries.ask,
             settled=self.replication.will_settled,
             budget=ports.budget,
         )
         self.takeovers = Takeovers(takeover, self.replication, self.wills, failed=self._ending.fail)
-        self.losses = Losses(self.exchange.say)
+        self.losses = Losses(self.exchange.publish_own)
         routes = self.exchange.routes
         self.gossip = ClusterGossip(
             ports.own,
@@ -367,7 +367,7 @@ class Parts:
             self.takeovers,
             self.replication,
             lambda: member.interests,
-            lambda: member.picture.places.keys(),
+            lambda: member.picture.vacancies.keys(),
             lambda broker, lost: self.losses.meanwhile(broker, lost=lost),
         )
         self.covers = Covers(
@@ -378,7 +378,7 @@ class Parts:
             network=self._network,
             wants=self.exchange.interests.has,
             told=lambda: member.told,
-            gone=lambda: member.picture.places.keys(),
+            gone=lambda: member.picture.vacancies.keys(),
             spawn=self.tasks.spawn,
             failed=self._ending.fail,
         )
@@ -389,7 +389,7 @@ class Parts:
         deliveries = Deliveries(
             self.message_log, self.sessions, self.groups, self.channels, self.replication, self.provisional
         )
-        self.entrance = Entrance(
+        self.session_entry = SessionEntry(
             self._broker,
             self.clients,
             self.message_log,
@@ -426,7 +426,7 @@ class Parts:
             will_publisher=self.will_publisher,
             prefixes=self.prefixes,
             deliveries=deliveries,
-            entrance=self.entrance,
+            session_entry=self.session_entry,
             departures=self.departures,
         )
         self.registrar = self._make_registrar()
@@ -446,7 +446,7 @@ class Parts:
             registrar=self.registrar,
         )
         self.removal = Removal(self._broker, self.listener)
-        self.link_door = LinkDoor(
+        self.link_listener = LinkListener(
             ports.security,
             limits,
             self.exchange,
@@ -491,7 +491,7 @@ class Parts:
         bus = self._stored.bus
         census = SessionCensus(self._stored.sessions, self.quota, broker=self._broker)
         async with (
-            bus.serve(self.sessions.hand_over_subject(self._broker), self.entrance.hand_over),
+            bus.serve(self.sessions.hand_over_subject(self._broker), self.session_entry.hand_over),
             bus.serve(self.witnesses.subject, self.witnesses.answer),
             bus.serve(self.ownership.subject(self._broker), self.ownership.answer),
             bus.subscribe(self.arrivals.subject) as words,
@@ -499,7 +499,7 @@ class Parts:
             asyncio.TaskGroup() as group,
         ):
             for work in (
-                self.entrance.hear(words),
+                self.session_entry.hear(words),
                 self.covers.hear(covers),
                 self.ownership.run(),
                 self.message_log.commit_all(),
@@ -539,7 +539,7 @@ class Parts:
             self._ports.post(MessageRead(topic=publication.topic, metadata=metadata, cause=entry.id))
         if entry.id.endswith(WILL):
             self.replication.will_published(self.clients.present.get(publication.client), entry.id)
-        self.exchange.take(entry, publication)
+        self.exchange.dispatch(entry, publication)
 
     async def drain(self, deadline_s: float) -> None:
         """Let everything that ended be stored."""

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from tocsin.broker.door.listener import listening_socket
+from tocsin.broker.entrance.listener import listening_socket
 from tocsin.broker.identity import info_of
 from tocsin.config import Broker, Settings
 from tocsin.config.broker import AUTO, METRICS_LISTENER

@@ -54,7 +54,7 @@ class SysTopics:
         for name, value in self.figures().items():
             if self._said.get(name) != value:
                 self._said[name] = value
-                self._parts.exchange.say(Publication(ROOT + name, value.encode(), 0, "", retain=True))
+                self._parts.exchange.publish_own(Publication(ROOT + name, value.encode(), 0, "", retain=True))
 
     def figures(self) -> dict[str, str]:
         """The figures as they are now, by topic below ``ROOT``."""
@@ -131,8 +131,8 @@ class SysTopics:
             "probes/made": str(parts.probes.machine.made),
             "probes/failed": str(parts.probes.machine.failed),
             "probes/bytes/sent": str(parts.probes.machine.sent_bytes),
-            "probes/answered": str(parts.link_door.probes),
-            "probes/bytes/received": str(parts.link_door.probed_bytes),
+            "probes/answered": str(parts.link_listener.probes),
+            "probes/bytes/received": str(parts.link_listener.probed_bytes),
             **self._budgets(),
         }
 

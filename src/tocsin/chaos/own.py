@@ -14,17 +14,17 @@ from typing import Final, Literal
 from tocsin.errors import OperatorError, TocsinError
 
 DEADLINE_S: Final = 30.0
-Word = Literal["begin", "end"]
+Verb = Literal["begin", "end"]
 
 
 class OwnFailed(TocsinError):
     """A program did not begin or end its fault."""
 
-    def __init__(self, program: str, word: Word, problem: str) -> None:
+    def __init__(self, program: str, verb: Verb, problem: str) -> None:
         self.program = program
-        self.word = word
+        self.verb = verb
         self.problem = problem
-        super().__init__(f"{program} {word}: {problem}")
+        super().__init__(f"{program} {verb}: {problem}")
 
 
 def check(program: str) -> None:
@@ -41,26 +41,26 @@ def _found(program: str) -> str:
     return str(Path(program).absolute())
 
 
-async def call(program: str, word: Word) -> int:
+async def call(program: str, verb: Verb) -> int:
     """Run it; its process id. Raises ``OwnFailed``."""
     try:
         running = await asyncio.create_subprocess_exec(
             _found(program),
-            word,
+            verb,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
         )
     except OSError as error:
-        raise OwnFailed(program, word, error.strerror or str(error)) from None
+        raise OwnFailed(program, verb, error.strerror or str(error)) from None
     try:
         async with asyncio.timeout(DEADLINE_S):
             code = await running.wait()
     except TimeoutError:
-        raise OwnFailed(program, word, f"not done within {DEADLINE_S:g} s") from None
+        raise OwnFailed(program, verb, f"not done within {DEADLINE_S:g} s") from None
     finally:
         if running.returncode is None:
             running.kill()
             await running.wait()
     if code:
-        raise OwnFailed(program, word, f"it ended with {code}")
+        raise OwnFailed(program, verb, f"it ended with {code}")
     return running.pid

@@ -205,6 +205,6 @@ def _address(url: str) -> tuple[str, int]:
 
 def _entrance(broker: BrokerAddress) -> tuple[str, int, str] | None:
     """Where our clients come in: in plain if they can, else over TLS."""
-    ways = broker.ways()
-    scheme = next((each for each in ("mqtt", "ws", "mqtts", "wss") if each in ways), None)
-    return None if scheme is None else (*ways[scheme], scheme)
+    entrances = broker.entrances()
+    scheme = next((each for each in ("mqtt", "ws", "mqtts", "wss") if each in entrances), None)
+    return None if scheme is None else (*entrances[scheme], scheme)

@@ -12,7 +12,7 @@ from typing import Annotated, TypeVar
 import msgspec
 import typer
 
-from tocsin.cli.sources import network_settings
+from tocsin.cli.setting_options import network_settings
 from tocsin.client.sql import Pipeline, connect
 from tocsin.config import Nats
 from tocsin.errors import OperatorError, StoreUnavailable

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tocsin.cli.auditing import audited
-from tocsin.cli.sources import ConfigOption, SetOption, StateOption, network_settings, read
+from tocsin.cli.setting_options import ConfigOption, SetOption, StateOption, network_settings, read
 from tocsin.config import Settings
 from tocsin.errors import OperatorError
 from tocsin.runtime.network import backup as backups

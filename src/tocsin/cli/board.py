@@ -26,7 +26,7 @@ STYLES: dict[Health, str] = {
     "stopping": "dim",
     "stopped": "dim",
 }
-ADDRESS_FACTS = ("spark", "metrics", "http")  # of the pipeline's Spark and figures; of the feeder's door
+ADDRESS_FACTS = ("spark", "metrics", "http")  # of the pipeline's Spark and figures; of the feeder's endpoint
 FOLDED = ("role", "")  # the columns that make room on a narrow terminal; others are there to be copied
 FACTS_MAX = 3  # what fits beside the rest on a terminal of 120 columns
 REFRESH_US = 900_000  # a little less than the second between two refreshes of ``tocsin up``

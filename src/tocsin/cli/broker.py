@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tocsin.broker.main import serve
-from tocsin.cli.sources import ConfigOption, SetOption, StateOption, changes, process_settings
+from tocsin.cli.setting_options import ConfigOption, SetOption, StateOption, changes, process_settings
 from tocsin.errors import OperatorError
 from tocsin.model.network import broker_address
 from tocsin.runtime.process import is_handed_down, run

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from tocsin.cli.auditing import Note, audited
 from tocsin.cli.layout import console
-from tocsin.cli.sources import ConfigOption, SetOption, StateOption, read
+from tocsin.cli.setting_options import ConfigOption, SetOption, StateOption, read
 from tocsin.config import Settings
 from tocsin.errors import OperatorError
 from tocsin.runtime.security.authority import DAYS, DAYS_MAX, ROLES, Authority, Certificate

@@ -19,7 +19,7 @@ from tocsin.chaos.parts import Running
 from tocsin.chaos.plan import INSTANT, KINDS, OWN, WRITTEN, Fault, Kind
 from tocsin.chaos.run import Choices, Outcome, Run
 from tocsin.cli.layout import console
-from tocsin.cli.sources import ConfigOption, SetOption, StateOption, process_settings
+from tocsin.cli.setting_options import ConfigOption, SetOption, StateOption, process_settings
 from tocsin.cli.target import (
     AuthoritiesOption,
     CertificateOption,

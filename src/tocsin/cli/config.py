@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tocsin.cli.sources import ConfigOption, SetOption, StateOption, read
+from tocsin.cli.setting_options import ConfigOption, SetOption, StateOption, read
 from tocsin.config import SECRET_KEYS, SETTINGS, Broker, Criterion, Loaded, Scoring, value_of
 from tocsin.config.loading import DEFAULT
 from tocsin.config.reference import markdown

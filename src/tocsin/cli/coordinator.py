@@ -13,7 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from tocsin.cli.layout import console, lay_out
-from tocsin.cli.sources import ConfigOption, SetOption, StateOption, network_settings, process_settings
+from tocsin.cli.setting_options import (
+    ConfigOption,
+    SetOption,
+    StateOption,
+    network_settings,
+    process_settings,
+)
 from tocsin.config import Settings
 from tocsin.coordinator.main import serve
 from tocsin.coordinator.status import Status, read_all

@@ -29,7 +29,7 @@ from tocsin.cli.listing import (
 )
 from tocsin.errors import DatasetMissing, OperatorError, StoreUnavailable
 from tocsin.model.catalogue import Dataset, decode_definition, is_name
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 from tocsin.runtime import extra
 from tocsin.store.jetstream import JetStreamStore
 

@@ -20,7 +20,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from tocsin.cli.sources import ConfigOption, SetOption, StateOption, read
+from tocsin.cli.setting_options import ConfigOption, SetOption, StateOption, read
 from tocsin.cli.version import PARTS, installed
 from tocsin.config import Settings
 from tocsin.core.budgets.stated_sum import sums_of

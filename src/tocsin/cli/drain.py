@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
-from tocsin.cli.sources import ConfigOption, SetOption, StateOption, network_settings
+from tocsin.cli.setting_options import ConfigOption, SetOption, StateOption, network_settings
 from tocsin.config import Settings
 from tocsin.coordinator.status import Draining, Status, read_all
 from tocsin.core.coordination.leader.balancing import KEY, ORDER, Order

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from tocsin.cli import doors, standbys
 from tocsin.cli.layout import console, lay_out, printable
-from tocsin.cli.sources import ConfigOption, SetOption, StateOption, network_settings
+from tocsin.cli.setting_options import ConfigOption, SetOption, StateOption, network_settings
 from tocsin.config import Settings
 from tocsin.coordinator.planning import BYTES, EXPLANATION, PREFIX, Explanation, Shown
 from tocsin.coordinator.status import Status, read_all

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tocsin.cli.sources import DEFAULT_FILE, read
+from tocsin.cli.setting_options import DEFAULT_FILE, read
 from tocsin.errors import OperatorError
 from tocsin.runtime.network.plan import ensure_certificates
 from tocsin.runtime.security.credentials import certificates_directory

@@ -17,7 +17,7 @@ from tocsin.cli.answers import show
 from tocsin.cli.asking import WAIT_S, Found, WaitOption, ask, find, reach
 from tocsin.cli.layout import console, lay_out, printable
 from tocsin.cli.options import made_by
-from tocsin.cli.sources import ConfigOption, SetOption, StateOption
+from tocsin.cli.setting_options import ConfigOption, SetOption, StateOption
 from tocsin.client.sql import Pipeline, Problem, Reply
 from tocsin.errors import OperatorError
 from tocsin.model.catalogue import is_name

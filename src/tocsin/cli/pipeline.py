@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from tocsin.cli.sources import ConfigOption, SetOption, StateOption, process_settings
+from tocsin.cli.setting_options import ConfigOption, SetOption, StateOption, process_settings
 from tocsin.runtime.extra import check_installed
 from tocsin.runtime.process import run
 

@@ -15,7 +15,7 @@ import typer
 from tocsin.broker.retained.table import retained_table
 from tocsin.cli.auditing import audited
 from tocsin.cli.layout import console, lay_out
-from tocsin.cli.sources import ConfigOption, SetOption, StateOption, network_settings
+from tocsin.cli.setting_options import ConfigOption, SetOption, StateOption, network_settings
 from tocsin.config import Settings
 from tocsin.core.retained.kept import KEPT
 from tocsin.errors import Conflict, OperatorError

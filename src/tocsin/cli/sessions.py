@@ -14,7 +14,7 @@ import typer
 from tocsin.broker.channels.backend_subscriptions import OVER
 from tocsin.cli.auditing import audited
 from tocsin.cli.layout import console, lay_out
-from tocsin.cli.sources import ConfigOption, SetOption, StateOption, network_settings
+from tocsin.cli.setting_options import ConfigOption, SetOption, StateOption, network_settings
 from tocsin.config import Settings
 from tocsin.core.delivery.stored_session import FOREVER_S, StoredSession, decode_session, session_key
 from tocsin.errors import Conflict, FormatNewer, OperatorError

@@ -11,7 +11,7 @@ import typer
 
 from tocsin.cli.answers import Form, form_of, show
 from tocsin.cli.asking import WAIT_S, WaitOption, ask, reach
-from tocsin.cli.sources import SetOption, StateOption
+from tocsin.cli.setting_options import SetOption, StateOption
 from tocsin.client.sql import DEADLINE_S, Pipeline, Reply
 from tocsin.errors import DeadlineExceeded, OperatorError, Refused
 from tocsin.model.questions import ROWS_DEFAULT

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from tocsin.cli.auditing import audited
-from tocsin.cli.sources import ConfigOption, SetOption, StateOption, network_settings
+from tocsin.cli.setting_options import ConfigOption, SetOption, StateOption, network_settings
 from tocsin.runtime.network.store_access import (
     access,
     add_key,

@@ -122,14 +122,18 @@ def find_broker(broker: str, address: str, state: Path, *, secure: bool = False)
     if broker and broker not in known:
         raise OperatorError(f"there is no broker {broker!r} here", f"Name one of {', '.join(known)}")
     chosen = known[broker] if broker else next(iter(known.values()))
-    ways = {scheme: way for scheme, way in chosen.ways().items() if not secure or scheme in SECURE.values()}
-    if not ways:
+    entrances = {
+        scheme: entrance
+        for scheme, entrance in chosen.entrances().items()
+        if not secure or scheme in SECURE.values()
+    }
+    if not entrances:
         raise OperatorError(
             f"broker {chosen.id} has no port for {'TLS' if secure else 'clients'}",
             "Leave the options about certificates out, or set its tls_port" if secure else "Name another one",
         )
-    scheme = next(each for each in ("mqtt", "mqtts", "ws", "wss") if each in ways)
-    return Server(*ways[scheme], scheme)
+    scheme = next(each for each in ("mqtt", "mqtts", "ws", "wss") if each in entrances)
+    return Server(*entrances[scheme], scheme)
 
 
 def announced(secure: bool) -> list[Server]:

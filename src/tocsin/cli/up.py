@@ -16,7 +16,7 @@ import structlog
 import typer
 
 from tocsin.cli.board import Board, board
-from tocsin.cli.sources import ConfigOption, SetOption, StateOption, read
+from tocsin.cli.setting_options import ConfigOption, SetOption, StateOption, read
 from tocsin.config import Settings
 from tocsin.core.supervision.machine import Failure
 from tocsin.errors import OperatorError, StoreError

@@ -10,7 +10,7 @@ import typer
 
 from tocsin.cli import accounts
 from tocsin.cli.auditing import audited
-from tocsin.cli.sources import ConfigOption, SetOption, StateOption, network_settings, read
+from tocsin.cli.setting_options import ConfigOption, SetOption, StateOption, network_settings, read
 from tocsin.core.access.accounts import is_registered
 from tocsin.errors import OperatorError
 from tocsin.runtime.security.users import PASSWORD_MAX_BYTES, read_users, remove_user, set_password

@@ -19,8 +19,8 @@ from mqtt5 import PublishPacket
 
 from tocsin.client.message import filter_of
 from tocsin.client.subscription import Inbox
+from tocsin.core.channels.channel_filter import write_channel_filter
 from tocsin.core.channels.parameter_values import written
-from tocsin.core.channels.request import write_request
 from tocsin.errors import Malformed
 from tocsin.model.results import POSITION, RESULT, RESULT_VERSION
 from tocsin.model.versions import UNREADABLE
@@ -93,8 +93,8 @@ def topic_of(channel: str, values: tuple[object, ...], named: Mapping[str, objec
     if values and named:
         raise TypeError("give a channel's parameters in their order, or by their names; not both")
     if named:
-        return write_request(channel, named={name: _text(value) for name, value in named.items()})
-    return write_request(channel, tuple(map(_text, values)))
+        return write_channel_filter(channel, named={name: _text(value) for name, value in named.items()})
+    return write_channel_filter(channel, tuple(map(_text, values)))
 
 
 def _text(value: object) -> str:

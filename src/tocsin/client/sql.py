@@ -23,7 +23,7 @@ import msgspec
 from tocsin.config import Nats
 from tocsin.errors import NoResponder, OperatorError
 from tocsin.model.answer import Answer, Heading, Problem, Reply
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 from tocsin.model.feeding import status_subject
 from tocsin.model.questions import (
     ASK,

@@ -10,7 +10,7 @@ from tocsin.config.section import Section
 
 
 class Feeds(Section, frozen=True, kw_only=True):
-    """The process that feeds datasets, and its HTTP door."""
+    """The process that feeds datasets, and its HTTP endpoint."""
 
     http_host: Annotated[str, Meta(description="Address on which the feeder listens for HTTP.")] = "127.0.0.1"
     http_port: Annotated[

@@ -387,7 +387,7 @@ class Tls(Section, frozen=True, kw_only=True):
 
 
 class Access(Section, frozen=True, kw_only=True):
-    """Who may connect, and what they may do; who may make an account by himself."""
+    """Access: users who may connect, what they may do, and whether people may make accounts of their own."""
 
     users: Annotated[
         str,

@@ -148,8 +148,8 @@ class Planner:
 
     async def _plan(self, effect: WantPlan) -> None:
         brokers = effect.brokers
-        slots = asyncio.Semaphore(ASKED_AT_ONCE)
-        await asyncio.gather(*(self._ask(each.id, slots) for each in brokers))
+        permits = asyncio.Semaphore(ASKED_AT_ONCE)
+        await asyncio.gather(*(self._ask(each.id, permits) for each in brokers))
         self._known = {each.id: self._known[each.id] for each in brokers if each.id in self._known}
         try:
             decision = await asyncio.to_thread(
@@ -184,10 +184,10 @@ class Planner:
                 self._log.exception("why a broker has its backups cannot be said", broker=member.name)
                 return
 
-    async def _ask(self, broker: str, slots: asyncio.Semaphore) -> None:
+    async def _ask(self, broker: str, permits: asyncio.Semaphore) -> None:
         held: dict[int, int] = {}
         rates: dict[int, float] | None = None
-        async with slots:
+        async with permits:
             ask, pages = Ask(), 1
             try:
                 while ask.page < min(pages, PAGES_MAX):

@@ -54,7 +54,7 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 class Replacement(msgspec.Struct, frozen=True):
-    """Who would take a broker's place, or was given it, and why: the first of the candidates, which are in order."""
+    """The standby that would take a broker's place, or was given it, and why: the first of the ordered candidates."""
 
     broker: str
     cluster: str
@@ -98,17 +98,17 @@ class StandbyDesk:
         return task
 
     async def _ask_all(self, effect: WantScores) -> None:
-        slots = asyncio.Semaphore(ASKED_AT_ONCE)
-        await asyncio.gather(*(self._ask(each, slots, effect.cause) for each in effect.questions))
+        permits = asyncio.Semaphore(ASKED_AT_ONCE)
+        await asyncio.gather(*(self._ask(each, permits, effect.cause) for each in effect.questions))
         if effect.vacancies:
             if self._explaining is not None:
                 self._explaining.cancel()
             standbys = [each.standby for each in effect.questions]
             self._explaining = self._spawn(self._explain(effect.vacancies, standbys))
 
-    async def _ask(self, question: Question, slots: asyncio.Semaphore, cause: str) -> None:
+    async def _ask(self, question: Question, permits: asyncio.Semaphore, cause: str) -> None:
         standby = question.standby.id
-        async with slots:
+        async with permits:
             try:
                 asked = encode(Ask(peers=question.peers, standby=True))
                 answer = await self._bus.request(subject(self._network, standby), asked, deadline_s=ANSWER_S)

@@ -128,7 +128,7 @@ def describe(machine: Coordinator, host: str, pid: int) -> Status:
         problem=machine.problem,
         shunned=tuple(sorted(state.interest.plan.shunned)),
         gone=tuple(
-            Gone(broker, place.info.cluster, place.by) for broker, place in state.survival.places.items()
+            Gone(broker, place.info.cluster, place.by) for broker, place in state.survival.vacancies.items()
         ),
         standbys=free_standbys(state),
         draining=_draining(machine),

@@ -26,7 +26,7 @@ from typing import Final
 
 import msgspec
 
-from tocsin.core.channels.request import ChannelFilter, read_request
+from tocsin.core.channels.channel_filter import ChannelFilter, read_channel_filter
 from tocsin.errors import QueryInvalid
 from tocsin.model.stream import LISTING
 from tocsin.query import Query, decode_filter, parse
@@ -132,7 +132,7 @@ def read_filter(name: str, *, max_bytes: int = TOPIC_MAX_BYTES, max_levels: int 
     kind = filter_type(name)
     if kind is QueryFilter or kind is ListingFilter:
         return read_query(name)
-    channel = read_request(name) if kind is ChannelFilter else None
+    channel = read_channel_filter(name) if kind is ChannelFilter else None
     pattern, group = split_filter(name, max_bytes=max_bytes, max_levels=max_levels)
     if channel is not None:
         return channel
@@ -142,7 +142,7 @@ def read_filter(name: str, *, max_bytes: int = TOPIC_MAX_BYTES, max_levels: int 
     if shared is QueryFilter or shared is ListingFilter:
         raise NotShared(name, "a query")
     if shared is ChannelFilter:
-        read_request(pattern)
+        read_channel_filter(pattern)
     return SharedFilter(name, group, pattern)
 
 

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from tocsin.feeds.figures import Figures
 from tocsin.feeds.outlet import FeedWriter
+from tocsin.feeds.status import FeedCounts
 from tocsin.model.catalogue import Dataset, Feed
 
 
@@ -18,7 +18,7 @@ class Work(msgspec.Struct, frozen=True):
 
     feed: Feed
     outlet: FeedWriter
-    figures: Figures
+    counts: FeedCounts
     dataset: Callable[[], Dataset | None]
 
 

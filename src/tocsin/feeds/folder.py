@@ -108,7 +108,7 @@ class FolderAgent:
         while True:
             await self._call(self._check)
             files = await self._call(self._look)
-            self._work.figures.error = ""
+            self._work.counts.error = ""
             self._waiting = len(files)
             for each in self._watch.look(files, asyncio.get_running_loop().time()):
                 await self._take(each)
@@ -150,7 +150,7 @@ class FolderAgent:
 
     async def _take(self, seen: Seen) -> None:
         """Read one file to its end."""
-        path, figures = self._path / seen.name, self._work.figures
+        path, counts = self._path / seen.name, self._work.counts
         digest = await self._call(_digest, path)
         if await self._call(self._repeated, seen.name, digest):
             structlog.get_logger().warning(
@@ -162,14 +162,14 @@ class FolderAgent:
             await self._read(path, seen, digest)
         except FileUnreadable as error:
             taken = self._work.outlet.marks.get(_mark(digest, seen.name), 0)
-            figures.failed_files += 1
+            counts.failed_files += 1
             await self._leave(seen, digest, FAILED, f"{error}\n{taken} records of it were taken.\n")
         else:
-            figures.files += 1
+            counts.files += 1
             await self._leave(seen, digest, DONE)
 
     async def _read(self, path: Path, seen: Seen, digest: str) -> None:
-        outlet, figures = self._work.outlet, self._work.figures
+        outlet, counts = self._work.outlet, self._work.counts
         mark = _mark(digest, seen.name)
         number = outlet.marks.get(mark, 0)
         dataset = self._work.dataset()
@@ -182,7 +182,7 @@ class FolderAgent:
                 out.append((f"{digest}.{upto + 1}", each.payload))
                 upto += each.records
             await outlet.put(out, {mark: upto})
-            figures.count(upto - number, sum(map(len, chunk)))
+            counts.add(upto - number, sum(map(len, chunk)))
             number = upto
         if _sight(await self._call(os.stat, path)) != seen.sight:
             raise FileUnreadable(

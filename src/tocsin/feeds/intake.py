@@ -1,4 +1,4 @@
-"""Reads a request to the HTTP door as records and their ids; pure.
+"""Reads a request to the HTTP endpoint as records and their ids; pure.
 
 A body is a JSON object, a JSON array of objects, or JSON lines (an object a line); which, is seen by looking. A body
 with anything else in it is refused as a whole, so that its sender learns at once.

@@ -86,7 +86,7 @@ class KafkaAgent:
             await self._admin.start()
             await self._work.outlet.open(self._beginning)
             await self._assign()
-            self._work.figures.error = ""
+            self._work.counts.error = ""
             await self._read()
         except Exception as error:
             raise self._mapped(error) from error
@@ -138,7 +138,7 @@ class KafkaAgent:
             wanted = marks.get(str(number), -1) + 1
             if wanted < first[partition]:
                 if str(number) in marks:
-                    self._work.figures.missed += 1
+                    self._work.counts.missed += 1
                     structlog.get_logger().error(
                         "messages were gone from Kafka before a feed had them",
                         feed=self._work.feed.name,
@@ -167,7 +167,7 @@ class KafkaAgent:
         for records, marks in batches(found, outlet.marks):
             size = sum(len(payload) for _, payload in records)
             await outlet.put(records, marks)
-            self._work.figures.count(len(records), size)
+            self._work.counts.add(len(records), size)
 
 
 def batches(found: Mapping[Any, Sequence[Any]], marks: Marks) -> list[tuple[list[tuple[str, bytes]], Marks]]:

@@ -21,8 +21,8 @@ import structlog
 from tocsin.client import AsyncClient
 from tocsin.client.address import Server
 from tocsin.errors import TocsinError
-from tocsin.feeds.figures import Figures
 from tocsin.feeds.retrying import Retrying
+from tocsin.feeds.status import FeedCounts
 from tocsin.model.catalogue import Feed, StreamSource, TopicSource
 from tocsin.model.stream import Metadata
 from tocsin.runtime.security.tls import client_context
@@ -46,7 +46,7 @@ class LiveSubscriber:
         self,
         feed: Feed,
         servers: Sequence[Server],
-        figures: Figures,
+        counts: FeedCounts,
         *,
         username: str = "",
         password: str = "",
@@ -56,7 +56,7 @@ class LiveSubscriber:
         self.run = secrets.token_hex(6)  # makes the ids of what is heard our own
         self._feed = feed
         self._servers = list(servers)
-        self._figures = figures
+        self._counts = counts
         self._username = username or None
         self._password = password or None
         self._authorities = authorities  # file of those that are believed over TLS; empty: this machine's
@@ -70,7 +70,7 @@ class LiveSubscriber:
             try:
                 await self._listen(hear)
             except TocsinError as error:
-                self._figures.live_error = str(error)
+                self._counts.live_error = str(error)
                 structlog.get_logger().warning(
                     "QoS 0 messages are not heard", feed=self._feed.name, problem=str(error)
                 )
@@ -92,7 +92,7 @@ class LiveSubscriber:
                 assert isinstance(source, TopicSource)
                 subscription = client.subscribe(source.topic_filter, qos=1, retained=False)
             await subscription
-            self._figures.live_error = ""
+            self._counts.live_error = ""
             async for message in subscription:
                 if message.qos == 0 and not message.retain:
                     at_us = time.time_ns() // 1_000

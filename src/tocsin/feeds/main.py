@@ -1,4 +1,4 @@
-"""The feeder process: an agent for each feed that is defined, the HTTP door, and how they are.
+"""The feeder process: an agent for each feed that is defined, the HTTP endpoint, and how they are.
 
 Definitions are watched. A new feed gets an agent, a dropped feed loses its agent and its cell, and a feed that was
 dropped and created again starts from the beginning. An agent that fails is made again after a while
@@ -20,16 +20,16 @@ from tocsin.client.address import Server
 from tocsin.config import Settings
 from tocsin.errors import FormatNewer, OperatorError, StoreError, TocsinError
 from tocsin.feeds.agent import Agent, Work, together
-from tocsin.feeds.door import Door
-from tocsin.feeds.figures import FeedStatus, Figures, Status, source_words
 from tocsin.feeds.filling import Filling
 from tocsin.feeds.folder import FolderAgent
+from tocsin.feeds.http_endpoint import HttpEndpoint
 from tocsin.feeds.kafka import KafkaAgent
 from tocsin.feeds.live import LiveSubscriber
 from tocsin.feeds.messages import MessageAgent
 from tocsin.feeds.metrics import served
 from tocsin.feeds.outlet import FeedWriter
 from tocsin.feeds.retrying import Retrying
+from tocsin.feeds.status import FeedCounts, FeedStatus, Status, source_words
 from tocsin.model.catalogue import (
     Dataset,
     Feed,
@@ -38,7 +38,7 @@ from tocsin.model.catalogue import (
     KafkaSource,
     decode_definition,
 )
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 from tocsin.model.feeding import PREFIX, REQUESTS_CELL, cell_key, status_subject, table_spec
 from tocsin.model.questions import ASK, FEEDER
 from tocsin.model.subjects import messages_log
@@ -60,7 +60,7 @@ Make = Callable[[Work], Agent]
 
 
 class HttpAgent:
-    """A feed whose records come by themselves, through the door."""
+    """A feed whose records come by themselves, through the endpoint."""
 
     async def run(self) -> None:
         await asyncio.Event().wait()
@@ -75,13 +75,13 @@ class Running:
     def __init__(
         self,
         feed: Feed,
-        figures: Figures,
+        counts: FeedCounts,
         outlet: Callable[[], FeedWriter],
         dataset: Callable[[], Dataset | None],
         make: Make,
     ) -> None:
         self.feed = feed
-        self.figures = figures
+        self.counts = counts
         self.state = "running"
         self._outlet = outlet
         self._dataset = dataset
@@ -91,7 +91,7 @@ class Running:
         self._task = asyncio.create_task(self._run(), name=f"feed {feed.name}")
 
     def _new_work(self) -> Work:
-        return Work(self.feed, self._outlet(), self.figures, self._dataset)
+        return Work(self.feed, self._outlet(), self.counts, self._dataset)
 
     async def _run(self) -> None:
         retrying, loop, log = Retrying(), asyncio.get_running_loop(), structlog.get_logger()
@@ -101,16 +101,16 @@ class Running:
                 self.state = "running"
                 self._agent = self._make(self.work)
                 await self._agent.run()
-                self.figures.error = "the agent ended by itself"
+                self.counts.error = "the agent ended by itself"
             except TocsinError as error:
-                self.figures.error = str(error)
+                self.counts.error = str(error)
             except Exception as error:  # a bug of ours, or of a library's: this feed's alone
-                self.figures.error = f"{type(error).__name__}: {error}"
+                self.counts.error = f"{type(error).__name__}: {error}"
                 log.error("a feed failed in a way that it should not", feed=self.feed.name, exc_info=True)
             self.state = "waiting"
             pause_s = retrying.failed(loop.time() - began)
-            self.figures.failures = retrying.failures
-            log.warning("a feed failed", feed=self.feed.name, problem=self.figures.error, again_in_s=pause_s)
+            self.counts.failures = retrying.failures
+            log.warning("a feed failed", feed=self.feed.name, problem=self.counts.error, again_in_s=pause_s)
             await asyncio.sleep(pause_s)
             self.work = self._new_work()
 
@@ -122,7 +122,7 @@ class Running:
                 await self.work.outlet.settle()
 
     async def status(self) -> FeedStatus:
-        figures, lag = self.figures, -1
+        counts, lag = self.counts, -1
         if self._agent is not None and self.state == "running":
             with contextlib.suppress(TocsinError, TimeoutError):
                 async with asyncio.timeout(LAG_S):
@@ -131,17 +131,17 @@ class Running:
             name=self.feed.name,
             source=source_words(self.feed),
             state=self.state,
-            records=figures.records,
-            bytes=figures.bytes,
-            live=figures.live,
-            dropped=figures.dropped,
-            missed=figures.missed,
-            files=figures.files,
-            failed_files=figures.failed_files,
+            records=counts.records,
+            bytes=counts.bytes,
+            live=counts.live,
+            dropped=counts.dropped,
+            missed=counts.missed,
+            files=counts.files,
+            failed_files=counts.failed_files,
             position=max(self.work.outlet.marks.values(), default=0),
             lag=lag,
-            failures=figures.failures,
-            error=figures.error or figures.live_error,
+            failures=counts.failures,
+            error=counts.error or counts.live_error,
         )
 
 
@@ -172,7 +172,7 @@ class Feeder:
         self.running: dict[str, Running] = {}
 
     def find(self, name: str) -> Work | None:
-        """A feed that runs, by its name, for the door."""
+        """A feed that runs, by its name, for the endpoint."""
         found = self.running.get(name.lower())
         return None if found is None else found.work
 
@@ -243,7 +243,7 @@ class Feeder:
             await self._cells.delete(key)
 
     def _start(self, feed: Feed) -> Running:
-        figures = Figures()
+        counts = FeedCounts()
 
         def dataset() -> Dataset | None:
             return self._datasets.get(feed.dataset.lower())
@@ -252,7 +252,7 @@ class Feeder:
             return self._agent(work)
 
         return Running(
-            feed, figures, lambda: FeedWriter(feed, self._feeds, self._cells, self._places), dataset, make
+            feed, counts, lambda: FeedWriter(feed, self._feeds, self._cells, self._places), dataset, make
         )
 
     def _agent(self, work: Work) -> Agent:
@@ -266,19 +266,19 @@ class Feeder:
             case KafkaSource():
                 return KafkaAgent(work)
             case _:
-                ear = None
+                live = None
                 if self._brokers:
-                    ear = LiveSubscriber(
+                    live = LiveSubscriber(
                         work.feed,
                         self._brokers,
-                        work.figures,
+                        work.counts,
                         username=chosen.username,
                         password=chosen.password,
                         authorities=chosen.broker_ca,
                         with_metadata=Filling(work.dataset()).wants_metadata,
                     )
                 return MessageAgent(
-                    work, self._messages, self._settings.network, live_max=chosen.live_max, ear=ear
+                    work, self._messages, self._settings.network, live_max=chosen.live_max, live=live
                 )
 
     async def stop(self) -> None:
@@ -305,9 +305,9 @@ def brokers_of(settings: Settings) -> tuple[Server, ...]:
 
 def _way_in(broker: BrokerAddress) -> Server | None:
     """In plain if that is possible, else over TLS; None while the port is still to be chosen."""
-    ways = {scheme: way for scheme, way in broker.ways().items() if way[1] > 0}
-    scheme = next((each for each in ("mqtt", "ws", "mqtts", "wss") if each in ways), None)
-    return None if scheme is None else Server(*ways[scheme], scheme)
+    entrances = {scheme: entrance for scheme, entrance in broker.entrances().items() if entrance[1] > 0}
+    scheme = next((each for each in ("mqtt", "ws", "mqtts", "wss") if each in entrances), None)
+    return None if scheme is None else Server(*entrances[scheme], scheme)
 
 
 async def serve(process: Process) -> None:
@@ -355,8 +355,8 @@ async def _serve(process: Process, guard: Guard, store: Store, cells: Table, lea
         brokers=brokers_of(settings),
     )
     catalogue = await store.table(places.catalogue)
-    door = Door(settings.feeds, guard, places, feeds, cells, feeder.find)
-    await door.open()
+    endpoint = HttpEndpoint(settings.feeds, guard, places, feeds, cells, feeder.find)
+    await endpoint.open()
 
     async def answer(delivery: BusMessage) -> bytes:
         try:
@@ -370,7 +370,7 @@ async def _serve(process: Process, guard: Guard, store: Store, cells: Table, lea
         await asyncio.Event().wait()
 
     async def status() -> Status:
-        return await feeder.status(" ".join(door.addresses))
+        return await feeder.status(" ".join(endpoint.addresses))
 
     chosen = settings.feeds
     try:
@@ -383,28 +383,28 @@ async def _serve(process: Process, guard: Guard, store: Store, cells: Table, lea
                 feeder.follow(catalogue),
                 sweep(),
                 lease.keep(),
-                door.keep(),
+                endpoint.keep(),
                 guard.watch(lambda changed: None),
-                _report(process, feeder, door, metrics),
+                _report(process, feeder, endpoint, metrics),
             )
         process.report("stopping")
     finally:
-        await door.close()
+        await endpoint.close()
         await feeder.stop()
 
 
-async def _report(process: Process, feeder: Feeder, door: Door, metrics: str) -> None:
+async def _report(process: Process, feeder: Feeder, endpoint: HttpEndpoint, metrics: str) -> None:
     while True:
-        failing = [each for each in feeder.running.values() if each.figures.error]
+        failing = [each for each in feeder.running.values() if each.counts.error]
         facts = {
-            "http": " ".join(door.addresses),
+            "http": " ".join(endpoint.addresses),
             "metrics": metrics,
             "feeds": len(feeder.running),
             "failing": len(failing),
-            "records": sum(each.figures.records for each in feeder.running.values()),
+            "records": sum(each.counts.records for each in feeder.running.values()),
         }
         if failing:
-            problem = f"feed {failing[0].feed.name}: {failing[0].figures.error}"
+            problem = f"feed {failing[0].feed.name}: {failing[0].counts.error}"
             process.report("degraded", problem=problem, **facts)
         else:
             process.report("ready", **facts)

@@ -45,13 +45,13 @@ class MessageAgent:
     """Reads the messages of one feed and appends them to the log of feeds."""
 
     def __init__(
-        self, work: Work, log: Log, network: str, *, live_max: int, ear: LiveSubscriber | None = None
+        self, work: Work, log: Log, network: str, *, live_max: int, live: LiveSubscriber | None = None
     ) -> None:
         source = work.feed.source
         assert isinstance(source, StreamSource | TopicSource)
         self._work = work
         self._log = log
-        self._ear = ear
+        self._live = live
         self._resolver = Resolver(log, network)
         self._judges = isinstance(source, StreamSource)  # by the metadata of a message's stream
         self._matches: Callable[[Publication], bool] = lambda publication: True
@@ -76,9 +76,9 @@ class MessageAgent:
         outlet = self._work.outlet
         marks = await outlet.open(self._beginning)
         assert marks.keys() == self._lanes.keys(), "the lanes follow from the definition, which is the same"
-        self._work.figures.error = ""
+        self._work.counts.error = ""
         lanes = [self._follow(lane, pattern) for lane, pattern in self._lanes.items()]
-        ears = [] if self._ear is None else [self._ear.listen(self._hear)]
+        ears = [] if self._live is None else [self._live.listen(self._hear)]
         await together(self._write(), *lanes, *ears)
 
     async def _beginning(self) -> Marks:
@@ -113,7 +113,7 @@ class MessageAgent:
                         self._room.clear()
                         await self._room.wait()
             except Trimmed as error:
-                self._work.figures.missed += 1
+                self._work.counts.missed += 1
                 self._logger.error(
                     "messages were trimmed before a feed had them",
                     feed=self._work.feed.name,
@@ -143,7 +143,7 @@ class MessageAgent:
 
     def _hear(self, heard: Heard) -> None:
         if len(self._heard) == self._heard.maxlen:
-            self._work.figures.dropped += 1
+            self._work.counts.dropped += 1
         self._number += 1
         self._heard.append((self._number, heard))
         self._filled.set()
@@ -157,7 +157,7 @@ class MessageAgent:
             await self._put()
 
     async def _put(self) -> None:
-        outlet, figures = self._work.outlet, self._work.figures
+        outlet, counts = self._work.outlet, self._work.counts
         filling = Filling(self._work.dataset())
         records: list[tuple[str, bytes]] = []
         marks = dict(outlet.marks)
@@ -173,17 +173,17 @@ class MessageAgent:
         self._room.set()
         while self._heard and len(records) < BATCH_MAX and size < BATCH_MAX_BYTES:
             number, heard = self._heard.popleft()
-            assert self._ear is not None
+            assert self._live is not None
             record = cut(filling.record(heard.payload, heard.topic, heard.at_us, heard.metadata))
-            records.append((f"live.{self._ear.run}.{number}", record))
+            records.append((f"live.{self._live.run}.{number}", record))
             size += len(record)
             live += 1
         await outlet.put(records, marks)
         now = asyncio.get_running_loop().time()
         if records:
             self._noted = now
-            figures.count(len(records), size)
-            figures.live += live
+            counts.add(len(records), size)
+            counts.live += live
         elif now - self._noted > NOTE_S:
             self._noted = now
             await outlet.settle()

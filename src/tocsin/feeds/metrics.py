@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
-from tocsin.feeds.figures import Status
+from tocsin.feeds.status import Status
 from tocsin.runtime import metrics
 from tocsin.runtime.metrics import Metric, families
 

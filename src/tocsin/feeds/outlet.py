@@ -16,7 +16,7 @@ import structlog
 
 from tocsin.errors import Malformed, OutcomeUnknown, TocsinError, Trimmed
 from tocsin.model.catalogue import Feed
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 from tocsin.model.feeding import RECORDS, FeedCell, Intent, Marks, cell_key, decode_cell, encode_cell
 from tocsin.ports import BATCH_MAX, Log, Record, Table
 from tocsin.runtime.faults.kill_points import AFTER_APPEND, AFTER_INTENT, BEFORE_APPEND, reach

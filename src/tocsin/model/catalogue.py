@@ -62,7 +62,7 @@ class TopicSource(msgspec.Struct, frozen=True, tag_field="from", tag="topic"):
 
 
 class HttpSource(msgspec.Struct, frozen=True, tag_field="from", tag="http"):
-    """Records that are sent to the pipeline's HTTP door, under the feed's name."""
+    """Records that are sent to the pipeline's HTTP endpoint, under the feed's name."""
 
 
 class FolderSource(msgspec.Struct, frozen=True, tag_field="from", tag="folder"):

@@ -27,7 +27,7 @@ from tocsin.ports import PAYLOAD_MAX_BYTES, TableSpec
 
 FEEDER: Final = "feeder"  # the table's name, after the network's and a hyphen
 PREFIX: Final = "feed."  # of the keys of cells
-REQUESTS_CELL: Final = f"{PREFIX}http-requests"  # of the HTTP door; no feed can be called so
+REQUESTS_CELL: Final = f"{PREFIX}http-requests"  # of the HTTP endpoint; no feed can be called so
 
 Marks = dict[str, int]
 

@@ -95,12 +95,12 @@ class Notice(msgspec.Struct, frozen=True):
         return f"tick-{self.tick}-{self.first}"
 
 
-def place(position: int, ordinal: int) -> int:
+def result_position(position: int, ordinal: int) -> int:
     """How far: a notice's position in its log, and a result's ordinal from the notice's first."""
     return position * ORDINALS + ordinal
 
 
-def position_of(place: int) -> int:
+def notice_position(place: int) -> int:
     """The position of the notice that a place is in."""
     return place // ORDINALS
 

@@ -17,7 +17,7 @@ from tocsin.core.channels.schedule import Limits, Schedule
 from tocsin.errors import DirectoryUnusable, StoreError
 from tocsin.model import feeding
 from tocsin.model.catalogue import Column
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 from tocsin.model.subjects import messages_log
 from tocsin.pipeline.definitions.catalogue import Catalogue
 from tocsin.pipeline.definitions.definitions import Definitions
@@ -34,7 +34,7 @@ from tocsin.pipeline.loop import Loop
 from tocsin.pipeline.metrics import served
 from tocsin.pipeline.service import Service
 from tocsin.pipeline.spark.session import Spark
-from tocsin.pipeline.spark.warm_up import play, wake_workers
+from tocsin.pipeline.spark.warm_up import wake_workers, warm_up
 from tocsin.pipeline.status import (
     Figures,
     SparkStatus,
@@ -121,7 +121,7 @@ class Pipeline:
         limits = Limits(
             per_tick=settings.pipeline.channels_per_tick, gap_us=settings.pipeline.continuous_ms * 1_000
         )
-        self._shop = Definitions(
+        self._definitions = Definitions(
             self._catalogue,
             landing,
             results,
@@ -154,19 +154,19 @@ class Pipeline:
             wake=self._woken.set,
         )
         await self._ticker.recover()
-        await self._shop.open()
+        await self._definitions.open()
         self._loop = Loop(
-            self._shop,
+            self._definitions,
             self._ticker,
             self._ingest,
             self._figures,
             tick_s=settings.pipeline.tick_ms / 1_000,
             clock=now_us,
             woken=self._woken,
-            warm_up=partial(play, self._spark.session, root / "play"),
+            warm_up=partial(warm_up, self._spark.session, root / "play"),
         )
         self._housekeeping = Housekeeping(
-            self._shop,
+            self._definitions,
             feeds=self._feeds,
             feeders=await self._store.table(feeding.table_spec(settings.network)),
             notices=notices,
@@ -178,7 +178,7 @@ class Pipeline:
             clock=now_us,
         )
         self._desk = StatementRunner(
-            self._shop,
+            self._definitions,
             self._queries,
             messages.last,
             rules=SqlRules(settings.access.rules),
@@ -240,7 +240,7 @@ class Pipeline:
                 spark=self._spark.ui or "",
                 metrics=self._metrics,
                 channels=len(self._catalogue.channels),
-                subscriptions=len(self._shop.subscriptions),
+                subscriptions=len(self._definitions.subscriptions),
                 tick=self._ticker.number,
                 executions=self._loop.executed,
                 **({} if ready else {"problem": "reading the subscriptions"}),
@@ -255,20 +255,20 @@ class Pipeline:
         lag = max(newest - self._ingest.position, 0)
         context = self._spark.session.sparkContext
         datasets = await asyncio.get_running_loop().run_in_executor(
-            self._queries, dataset_statuses, self._shop, lag
+            self._queries, dataset_statuses, self._definitions, lag
         )
         return Status(
             spark=SparkStatus(
                 version=context.version, master=context.master or "", ui=self._spark.ui, state="running"
             ),
             channels=tuple(
-                channel_status(self._shop, self._figures, each, now_us())
+                channel_status(self._definitions, self._figures, each, now_us())
                 for each in self._catalogue.channels.values()
             ),
             datasets=datasets,
             feeds=tuple(feed_status(each, self._ingest, newest) for each in self._catalogue.feeds.values()),
             tick=self._ticker.number,
-            subscriptions=len(self._shop.subscriptions),
+            subscriptions=len(self._definitions.subscriptions),
         )
 
     def close(self) -> None:

@@ -37,7 +37,7 @@ class Loop:
 
     def __init__(
         self,
-        shop: Definitions,
+        definitions: Definitions,
         ticker: Ticker,
         ingest: Ingest,
         figures: Figures,
@@ -47,7 +47,7 @@ class Loop:
         woken: asyncio.Event,
         warm_up: Callable[[], object] | None = None,
     ) -> None:
-        self._shop = shop
+        self._definitions = definitions
         self._ticker = ticker
         self._ingest = ingest
         self._figures = figures
@@ -76,11 +76,11 @@ class Loop:
         """Write down what is not urgent, and see what others have loaded into datasets."""
         while True:
             await asyncio.sleep(every_s)
-            await self._shop.progress.write()
-            for name in list(self._shop.catalogue.datasets):
-                before = self._shop.versions.get(name, 0)
-                await self._shop.see(name)
-                if self._shop.versions.get(name, 0) != before:
+            await self._definitions.progress.write()
+            for name in list(self._definitions.catalogue.datasets):
+                before = self._definitions.versions.get(name, 0)
+                await self._definitions.see(name)
+                if self._definitions.versions.get(name, 0) != before:
                     self._woken.set()
 
     # ── the loop ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -91,8 +91,8 @@ class Loop:
             self._woken.clear()
             await self._apply()
             ingested = await self._take_in()
-            async with self._shop.turn:
-                ticked = await self._tick() if self._shop.subscriptions.ready else False
+            async with self._definitions.turn:
+                ticked = await self._tick() if self._definitions.subscriptions.ready else False
             if ticked:
                 self._warm_up = None
             if not (ingested or ticked or self._changes) and not await self._warmed_up():
@@ -103,11 +103,11 @@ class Loop:
 
     async def _warmed_up(self) -> bool:
         """Use the time before the first tick, if there is any; whether it was used."""
-        if self._warm_up is None or not self._shop.subscriptions.ready:
+        if self._warm_up is None or not self._definitions.subscriptions.ready:
             return False
         warm_up, self._warm_up = self._warm_up, None
         try:
-            await self._shop.call(warm_up)
+            await self._definitions.call(warm_up)
         except Exception as error:  # of Spark, or the storage: channels will say the same, if it is true
             self._log.warning("Spark could not be warmed up", problem=first_words(error))
         return True
@@ -120,11 +120,11 @@ class Loop:
 
         def apply() -> None:
             for change in some:
-                self._shop.subscriptions.apply(change)
+                self._definitions.subscriptions.apply(change)
 
-        await self._shop.call(apply)
+        await self._definitions.call(apply)
         self._applied.set()
-        if self._shop.subscriptions.ready:
+        if self._definitions.subscriptions.ready:
             self.ready.set()
 
     async def _take_in(self) -> bool:
@@ -132,29 +132,31 @@ class Loop:
         if not entries:
             return False
         try:
-            feeds = dict(self._shop.catalogue.feeds)
-            landed = await self._shop.call(lambda: self._ingest.land(entries, feeds))
+            feeds = dict(self._definitions.catalogue.feeds)
+            landed = await self._definitions.call(lambda: self._ingest.land(entries, feeds))
         except StorageUnusable as error:
             self._ingest.give_back(entries)
             self._log.warning("records of feeds cannot be stored yet", problem=str(error))
             await asyncio.sleep(RETRY_S)
             return False
-        self._shop.progress.note_ingested(self._ingest.position)
+        self._definitions.progress.note_ingested(self._ingest.position)
         for dataset, version in landed.versions.items():
-            self._shop.saw(dataset, version)
+            self._definitions.saw(dataset, version)
         return True
 
     async def _tick(self) -> bool:
-        schedule = self._shop.schedule
+        schedule = self._definitions.schedule
         turns = schedule.take(self._clock())
         if not turns:
             return False
         for turn in turns:
             if turn.skipped:
                 self._log.warning("executions were skipped", channel=turn.channel, skipped=turn.skipped)
-        before = self._shop.progress.tick
+        before = self._definitions.progress.tick
         done = await self._ticker.run(
-            [turn.channel for turn in turns], self._shop.versions, self._shop.subscriptions.revision
+            [turn.channel for turn in turns],
+            self._definitions.versions,
+            self._definitions.subscriptions.revision,
         )
         now_us = self._clock()
         for each in done:
@@ -171,14 +173,14 @@ class Loop:
         if not self.executed:
             self._log.info("the first execution is done", channels=[each.channel for each in done])
         self.executed += len(done)
-        if self._shop.progress.tick != before:
-            self._log.debug("tick", tick=self._shop.progress.tick, channels=len(done))
+        if self._definitions.progress.tick != before:
+            self._log.debug("tick", tick=self._definitions.progress.tick, channels=len(done))
         return True
 
     async def _wait(self) -> None:
         """Until something comes, or a channel is due."""
         now_us = self._clock()
-        due_us = self._shop.schedule.next_us(now_us)
+        due_us = self._definitions.schedule.next_us(now_us)
         timeout = None if due_us is None else max((due_us - now_us) / 1e6, 0.0)
         try:
             async with asyncio.timeout(timeout):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from tocsin.config import Settings
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 from tocsin.pipeline.spark.session import Options, Spark, cache_directory, master_problem
 from tocsin.runtime.extra import check_installed
 from tocsin.runtime.process import Process

@@ -24,7 +24,7 @@ CHANNEL: Final = (
     Metric("matched", "gauge", "Subscriptions with results, the last time.", lambda row: row.matched),
     Metric("results_total", "counter", "Results since the pipeline started.", lambda row: row.results_total),
     Metric(
-        "overruns_total", "counter", "Slots skipped since the pipeline started.", lambda row: row.overruns
+        "overruns_total", "counter", "Intervals skipped since the pipeline started.", lambda row: row.overruns
     ),
     Metric("failures", "gauge", "Failed executions in a row.", lambda row: row.failures),
     Metric("paused", "gauge", "1 if it is paused.", lambda row: int(row.paused)),

@@ -20,7 +20,7 @@ from tocsin.core.access.sql_rules import OPERATOR
 from tocsin.errors import Malformed, TocsinError, Trimmed
 from tocsin.model.answer import Problem, Reply
 from tocsin.model.catalogue import TEXT_MAX_BYTES
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 from tocsin.model.questions import (
     ASK,
     FETCH_MAX_BYTES,

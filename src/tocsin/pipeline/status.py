@@ -88,18 +88,20 @@ class Figures:
         self.results[name] = self.results.get(name, 0) + done.results
 
 
-def channel_status(shop: Definitions, figures: Figures, channel: Channel, now_us: int) -> ChannelStatus:
+def channel_status(
+    definitions: Definitions, figures: Figures, channel: Channel, now_us: int
+) -> ChannelStatus:
     name = channel.name.lower()
-    planned = shop.schedule.figures(name, now_us)
+    planned = definitions.schedule.figures(name, now_us)
     last = figures.last.get(name)
-    known = shop.progress.channel(name) or ChannelProgress()
+    known = definitions.progress.channel(name) or ChannelProgress()
     return ChannelStatus(
         name=channel.name,
         version=channel.version,
         every_s=channel.every_s,
         paused=channel.paused,
-        subscriptions=len(shop.subscriptions.of(name)),
-        invalid=shop.engine.invalid(name),
+        subscriptions=len(definitions.subscriptions.of(name)),
+        invalid=definitions.engine.invalid(name),
         executions=known.execution,
         last_at_us=known.at_us,
         last_ms=last.took_us / 1_000 if last else 0.0,
@@ -108,23 +110,23 @@ def channel_status(shop: Definitions, figures: Figures, channel: Channel, now_us
         results_total=figures.results.get(name, 0),
         overruns=planned.overruns if planned else 0,
         failures=planned.failures if planned else 0,
-        error=shop.broken.get(name, planned.error if planned else ""),
+        error=definitions.broken.get(name, planned.error if planned else ""),
         next_at_us=planned.next_us if planned else None,
     )
 
 
-def dataset_statuses(shop: Definitions, lag: int) -> tuple[DatasetStatus, ...]:
+def dataset_statuses(definitions: Definitions, lag: int) -> tuple[DatasetStatus, ...]:
     """All of them, except those that are being dropped. In a thread."""
     found: list[DatasetStatus] = []
-    for dataset in list(shop.catalogue.datasets.values()):
+    for dataset in list(definitions.catalogue.datasets.values()):
         with contextlib.suppress(DatasetMissing):
-            found.append(dataset_status(shop, dataset, lag))
+            found.append(dataset_status(definitions, dataset, lag))
     return tuple(found)
 
 
-def dataset_status(shop: Definitions, dataset: Dataset, lag: int) -> DatasetStatus:
+def dataset_status(definitions: Definitions, dataset: Dataset, lag: int) -> DatasetStatus:
     """In a thread: looks at the dataset's log."""
-    snapshot = shop.landing.data.snapshot(dataset.name)
+    snapshot = definitions.landing.data.snapshot(dataset.name)
     return DatasetStatus(
         name=dataset.name,
         rows=sum(file.rows for file in snapshot.files),
@@ -132,7 +134,7 @@ def dataset_status(shop: Definitions, dataset: Dataset, lag: int) -> DatasetStat
         bytes=sum(file.size for file in snapshot.files),
         version=snapshot.version,
         key=dataset.key,
-        quarantined=shop.landing.quarantined(dataset.name),
+        quarantined=definitions.landing.quarantined(dataset.name),
         lag_records=lag,
     )
 

@@ -12,39 +12,39 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 from typing import Final, Generic, TypeVar
 
-Place = TypeVar("Place", float, str)
-Held = TypeVar("Held")
+Key = TypeVar("Key", float, str)
+Item = TypeVar("Item")
 
 BLOCK: Final = 512  # numbers in half a block: moving them costs less than the interpreter's steps around it
 
 
-class OrderedMap(Generic[Place, Held]):
+class OrderedMap(Generic[Key, Item]):
     """A dictionary that can be asked for a range of its keys. Not for NaN."""
 
     __slots__ = ("_blocks", "_firsts", "_held")
 
     def __init__(self) -> None:
-        self._held: dict[Place, Held] = {}
-        self._blocks: list[list[Place]] = []
-        self._firsts: list[Place] = []
+        self._held: dict[Key, Item] = {}
+        self._blocks: list[list[Key]] = []
+        self._firsts: list[Key] = []
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def get(self, number: Place) -> Held | None:
+    def get(self, number: Key) -> Item | None:
         return self._held.get(number)
 
-    def values(self) -> Iterable[Held]:
+    def values(self) -> Iterable[Item]:
         """The values of all numbers, in no order that matters."""
         return self._held.values()
 
-    def put(self, number: Place, held: Held) -> None:
+    def put(self, number: Key, held: Item) -> None:
         """Add, or replace what the number leads to."""
         if number not in self._held:
             self._insert(number)
         self._held[number] = held
 
-    def pop(self, number: Place) -> Held:
+    def pop(self, number: Key) -> Item:
         """Take out a number that is there."""
         held = self._held.pop(number)
         place = bisect_right(self._firsts, number) - 1
@@ -54,7 +54,7 @@ class OrderedMap(Generic[Place, Held]):
             del self._blocks[place], self._firsts[place]
         return held
 
-    def between(self, low: Place, high: Place) -> Iterator[Held]:
+    def between(self, low: Key, high: Key) -> Iterator[Item]:
         """The values of the numbers from ``low`` to ``high``, both included, in their order."""
         held = self._held
         for place in range(max(bisect_right(self._firsts, low) - 1, 0), len(self._blocks)):
@@ -64,7 +64,7 @@ class OrderedMap(Generic[Place, Held]):
             for number in block[bisect_left(block, low) : bisect_right(block, high)]:
                 yield held[number]
 
-    def estimate(self, low: Place, high: Place) -> int:
+    def estimate(self, low: Key, high: Key) -> int:
         """About how many numbers lie there: exact within two blocks, whole blocks between them by their average."""
         if high < low or not self._blocks:
             return 0
@@ -77,7 +77,7 @@ class OrderedMap(Generic[Place, Held]):
         average = len(self._held) // len(self._blocks)
         return len(self._blocks[first]) - before + upto + (last - first - 1) * average
 
-    def _insert(self, number: Place) -> None:
+    def _insert(self, number: Key) -> None:
         if not self._blocks:
             self._blocks.append([number])
             self._firsts.append(number)

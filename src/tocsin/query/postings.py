@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import Final, Generic, TypeVar
 
 from tocsin.query.atoms import Range, Tokens
-from tocsin.query.ordered import OrderedMap, Place
+from tocsin.query.ordered import Key, OrderedMap
 from tocsin.query.tokens import IS_FALSE, IS_TRUE, Beginning, Token
 from tocsin.query.values import Failure, Value, to_number, to_string
 
@@ -134,7 +134,7 @@ def _known(posting: Posting[Id] | None) -> tuple[Posting[Id], ...]:
     return () if posting is None else (posting,)
 
 
-def _add(order: OrderedMap[Place, Posting[Id]], place: Place, id: Id) -> None:
+def _add(order: OrderedMap[Key, Posting[Id]], place: Key, id: Id) -> None:
     posting: Posting[Id] | None = order.get(place)
     if posting is None:
         order.put(place, (id,))
@@ -144,7 +144,7 @@ def _add(order: OrderedMap[Place, Posting[Id]], place: Place, id: Id) -> None:
         order.put(place, {posting[0], id})
 
 
-def _remove(order: OrderedMap[Place, Posting[Id]], place: Place, id: Id) -> None:
+def _remove(order: OrderedMap[Key, Posting[Id]], place: Key, id: Id) -> None:
     posting: Posting[Id] | None = order.get(place)
     if isinstance(posting, set):
         posting.discard(id)

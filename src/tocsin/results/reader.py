@@ -36,7 +36,7 @@ _COLUMNS: Final = ("tick", "part", "row", "channel", "execution", "k", "priority
 class Result(msgspec.Struct, frozen=True, gc=False):
     """One result, for one backend subscription."""
 
-    ordinal: int  # from the notice's first, as ``model.results.place`` takes it
+    ordinal: int  # from the notice's first, as ``model.results.result_position`` takes it
     channel: str
     execution: int
     k: str

@@ -56,7 +56,7 @@ async def served(host: str, port: int, tell: Tell, *, whose: str, setting: str) 
         yield ""
         return
     try:
-        server = await asyncio.start_server(_Door(tell).answer, host, port, limit=HEAD_MAX_BYTES)
+        server = await asyncio.start_server(_MetricsServer(tell).answer, host, port, limit=HEAD_MAX_BYTES)
     except OSError:
         raise PortTaken(host, port, f"{whose}'s metrics", setting) from None
     try:
@@ -67,7 +67,7 @@ async def served(host: str, port: int, tell: Tell, *, whose: str, setting: str) 
         await server.wait_closed()
 
 
-class _Door:
+class _MetricsServer:
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
         self._open = 0

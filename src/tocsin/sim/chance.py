@@ -1,6 +1,6 @@
-"""Chance that every machine agrees on: named streams of integers, all drawn from one seed.
+"""Chance that every machine agrees on: named sequences of integers, all drawn from one seed.
 
-Each purpose (the network, the store, the nemesis, …) has its own stream, so that one more draw in one place shifts
+Each purpose (the network, the store, the nemesis, …) has its own sequence, so that one more draw in one place shifts
 nothing in another, and a fault that is left out of a plan leaves the rest of the run as alike as can be.
 
 Only ``random.Random.getrandbits`` is used: the Mersenne Twister's words are the same on every platform and Python
@@ -20,7 +20,7 @@ MILLION = 1_000_000  # rates are parts per million: integers that compare exactl
 
 
 class Chance:
-    """One stream. It is a ``ports.Rng``."""
+    """One sequence. It is a ``ports.Rng``."""
 
     __slots__ = ("bits",)
 
@@ -60,21 +60,21 @@ class Chance:
         raise AssertionError("weights are positive, so a ticket always has an owner")
 
 
-class Streams:
-    """The streams of one run, made when first asked for."""
+class Chances:
+    """The sequences of one run, made when first asked for."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
-        self._streams: dict[str, Chance] = {}
+        self._chances: dict[str, Chance] = {}
 
-    def stream(self, purpose: str) -> Chance:
-        found = self._streams.get(purpose)
+    def of(self, purpose: str) -> Chance:
+        found = self._chances.get(purpose)
         if found is None:
-            found = self._streams[purpose] = Chance(self.seed, purpose)
+            found = self._chances[purpose] = Chance(self.seed, purpose)
         return found
 
     def fingerprint(self) -> str:
-        """Where every stream stands. Draws from each, so it is for the end of a run only."""
+        """Where every sequence stands. Draws from each, so it is for the end of a run only."""
         return " ".join(
-            f"{purpose}={self._streams[purpose].bits(64):016x}" for purpose in sorted(self._streams)
+            f"{purpose}={self._chances[purpose].bits(64):016x}" for purpose in sorted(self._chances)
         )

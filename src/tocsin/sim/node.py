@@ -2,11 +2,11 @@
 
     starts ──► running ──► paused    deaf and frozen; what arrives waits, and comes all at once on resume (SIGSTOP)
                   ├─────► asleep    memory kept, but what arrives then is lost; overdue timers fire on waking
-                  ├─────► down      memory lost; a restart makes a new machine, with a new life number
+                  ├─────► down      memory lost; a restart makes a new machine, and one more start
                   └─────► stopped   the machine asked for it (``Stop``)
 
 The machine object is the volatile state; ``disk`` is what survives a crash, for machines whose factory takes it.
-Everything of one life (answers of the store, follows, watches, timers) carries its number and is void in the next.
+Everything of one start (answers of the store, follows, watches, timers) carries its number and is void in the next.
 """
 
 from __future__ import annotations
@@ -87,12 +87,12 @@ class Node:
         "clock",
         "disk",
         "handle",
-        "life",
         "listens",
         "machine",
         "make",
         "paths",
         "restart_after_us",
+        "starts",
         "status",
         "timers",
     )
@@ -109,7 +109,7 @@ class Node:
         self.machine: Machine | None = None  # present unless down or stopped
         self.handle: Handle = _nobody  # the machine's entry, or what a fault put before it
         self.disk: Disk = {}
-        self.life = 0  # grows with every start
+        self.starts = 0  # grows with every start
         self.timers: dict[
             str, Timer
         ] = {}  # by name; the object's identity says which setting is the valid one

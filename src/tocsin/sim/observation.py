@@ -21,7 +21,7 @@ SayHook = Callable[[Address, Say], None]
 DeliveryHook = Callable[[Address, Address, Message], None]
 EntryHook = Callable[[Entry], None]
 ChangeHook = Callable[[Change], None]
-LifeHook = Callable[[Address, str], None]
+HappeningHook = Callable[[Address, str], None]
 WriteHook = Callable[[Address, PutKey, int], None]
 
 
@@ -34,7 +34,7 @@ class Observers:
         self.entries: defaultdict[str, list[EntryHook]] = defaultdict(list)
         self.changes: defaultdict[str, list[ChangeHook]] = defaultdict(list)
         self.writes: defaultdict[str, list[WriteHook]] = defaultdict(list)
-        self.lives: list[LifeHook] = []
+        self.happenings: list[HappeningHook] = []
         self.every_event: list[Callable[[], None]] = []
 
     def on_say(self, text: str, hook: SayHook) -> None:
@@ -57,9 +57,9 @@ class Observers:
         """``hook(node, put, revision)`` for every put of this table that took effect: whose it was, answered or not."""
         self.writes[table].append(hook)
 
-    def on_life(self, hook: LifeHook) -> None:
+    def on_happening(self, hook: HappeningHook) -> None:
         """``hook(node, happening)``: started, crashed, asleep, paused, resumed, stopped, disconnected."""
-        self.lives.append(hook)
+        self.happenings.append(hook)
 
     def after_every_event(self, hook: Callable[[], None]) -> None:
         """For invariants over the whole state. It is called a million times in a run: keep it small."""

@@ -81,7 +81,7 @@ def _run(scenario: Scenario, seed: int, transcript: Transcript | None, plan: lis
     try:
         world.check(*scenario.build(world))
         if plan is None:
-            nemesis = world.streams.stream("nemesis")
+            nemesis = world.chances.of("nemesis")
             plan = draw_plan(scenario.faults, world.addresses, scenario.trouble_us, nemesis)
         unleash(world, plan)
         world.run_until(scenario.trouble_us)
@@ -140,7 +140,7 @@ def plan_of(scenario: Scenario, seed: int) -> list[Fault]:
     """The faults that a seed draws, without running it."""
     world = World(seed)
     list(scenario.build(world))
-    return draw_plan(scenario.faults, world.addresses, scenario.trouble_us, world.streams.stream("nemesis"))
+    return draw_plan(scenario.faults, world.addresses, scenario.trouble_us, world.chances.of("nemesis"))
 
 
 def run_many(

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 DEADLINE_US = 5 * MILLION  # how long an asker waits for an answer
 EXPIRY_RETRY_US = MILLION // 10  # how soon a server without a leader looks again
 
-Request = tuple[int, Any, int]  # the asker's life, the effect, when it was asked
+_Asked = tuple[int, Any, int]  # the asker's start, the effect, when it was asked
 Kept = tuple[dict[str, LogState], dict[str, TableState]]
 
 
@@ -77,7 +77,7 @@ class StoreServer:
         self.leaderless = 0  # how many faults keep it without a leader
         self.tails = Tails(world, self)
         self._world = world
-        self._chance = world.streams.stream("store")
+        self._chance = world.chances.of("store")
         self._term = 0  # grows with every leader that is lost: its answers under way are lost too
         self._published: dict[
             str, int
@@ -132,7 +132,7 @@ class StoreServer:
         self._check_name(node, effect)
         world = self._world
         now_us = world.schedule.now_us
-        request = (node.life, effect, now_us)
+        request = (node.starts, effect, now_us)
         if not world.network.calm and world.network.blocked(node.address, STORE):
             self._leave_unknown(node, request, "does not get")
             return
@@ -147,7 +147,7 @@ class StoreServer:
         if name not in known:
             raise self._world.raised(node, effect.cause, LookupError(f"no log or table {name!r} was opened"))
 
-    def _arrive(self, node: Node, request: Request) -> None:
+    def _arrive(self, node: Node, request: _Asked) -> None:
         world, chance = self._world, self._chance
         if not world.network.calm and world.network.blocked(node.address, STORE):
             self._leave_unknown(node, request, "does not get")
@@ -167,7 +167,7 @@ class StoreServer:
         else:
             self._apply(node, request)
 
-    def _apply(self, node: Node, request: Request) -> None:
+    def _apply(self, node: Node, request: _Asked) -> None:
         world = self._world
         _, effect, asked_us = request
         if self.leaderless:
@@ -208,7 +208,7 @@ class StoreServer:
             return
         world.schedule.at(at_us, self._return, node, (request, event, self._term))
 
-    def _return(self, node: Node, answer: tuple[Request, Event, int]) -> None:
+    def _return(self, node: Node, answer: tuple[_Asked, Event, int]) -> None:
         request, event, term = answer
         network = self._world.network
         if term != self._term:
@@ -218,7 +218,7 @@ class StoreServer:
         else:
             self._world.answer(node, (request[0], event))
 
-    def _refuse(self, node: Node, request: Request, reason: str) -> None:
+    def _refuse(self, node: Node, request: _Asked, reason: str) -> None:
         _, effect, _ = request
         if self._world.transcript is not None:
             self._world.tell("store", f"refuses {effect.request} of {node.address}: {reason}", effect.cause)
@@ -227,14 +227,14 @@ class StoreServer:
         at_us = self._world.now_us + self._world.network.delay_us(STORE, node.address)
         self._world.schedule.at(at_us, self._return, node, (request, event, self._term))
 
-    def _leave_unknown(self, node: Node, request: Request, what: str) -> None:
+    def _leave_unknown(self, node: Node, request: _Asked, what: str) -> None:
         """The asker hears nothing, and gives up at its deadline."""
-        life, effect, asked_us = request
+        starts, effect, asked_us = request
         if self._world.transcript is not None:
             self._world.tell("store", f"{what} {effect.request} of {node.address}", effect.cause)
         error = OutcomeUnknown(_operation(effect), self.deadline_us / MILLION)
         event = StoreFailed(request=effect.request, error=error, cause=effect.cause)
-        self._world.schedule.at(asked_us + self.deadline_us, self._world.answer, node, (life, event))
+        self._world.schedule.at(asked_us + self.deadline_us, self._world.answer, node, (starts, event))
 
     def _recall(self, effect: GetKey | ReadLog | Look, known: Kept) -> object:
         """Answer a plain read with old news."""

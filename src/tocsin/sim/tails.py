@@ -31,7 +31,7 @@ class Tail:
 
     def __init__(self, node: Node, key: str, name: str) -> None:
         self.node = node
-        self.life = node.life  # of the asker; a tail ends with it
+        self.starts = node.starts  # of the asker; a tail ends with it
         self.key = key  # a new tail with the same key replaces this one
         self.name = name  # of the log or table
         self.ended = False
@@ -66,7 +66,7 @@ class Tails:
     def __init__(self, world: World, store: StoreServer) -> None:
         self._world = world
         self._store = store
-        self._chance = world.streams.stream("tails")
+        self._chance = world.chances.of("tails")
         self._tails: dict[str, Tail] = {}
         # By log and subject, each in the order of coming: where many follow one log, each has a subject of its own.
         self._follows: dict[tuple[str, str], list[Follow]] = {}
@@ -174,7 +174,7 @@ class Tails:
     def _connect(self, tail: Tail, _: None) -> None:
         if tail.ended or tail.connected:
             return
-        if tail.life != tail.node.life:
+        if tail.starts != tail.node.starts:
             self._end(tail)
             return
         held = self.is_held(tail.node.address)
@@ -235,7 +235,7 @@ class Tails:
         session, item = carried
         if tail.ended or session != tail.session:
             return
-        if tail.life != tail.node.life:
+        if tail.starts != tail.node.starts:
             self._end(tail)
             return
         if self._unreachable(tail.node):
@@ -251,4 +251,4 @@ class Tails:
             if item.kind == "ready" or tail.revision is not None:
                 tail.revision = item.revision
             event = Watched(table=tail.name, change=item, cause=tail.cause)
-        self._world.answer(tail.node, (tail.life, event))
+        self._world.answer(tail.node, (tail.starts, event))

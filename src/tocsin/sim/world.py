@@ -29,9 +29,9 @@ from tocsin.model.network import Address
 from tocsin.ports import LogSpec, TableSpec
 from tocsin.sim.invariants import InvariantBroken
 from tocsin.sim.latency import QUANTILE_BITS
-from tocsin.sim.lives import CrashHere, Halted, Lives
 from tocsin.sim.network import STORE, Network
 from tocsin.sim.node import BACKLOG_MAX, Make, Node, Status
+from tocsin.sim.nodes import CrashHere, Halted, Nodes
 from tocsin.sim.store import StoreServer
 from tocsin.sim.transcript import Transcript
 
@@ -51,18 +51,18 @@ class MachineRaised(Exception):
         super().__init__(f"{node} raised on {type(event).__name__}: {type(error).__name__}: {error}")
 
 
-class World(Lives):
+class World(Nodes):
     """One run's world. A scenario fills it; a runner runs it."""
 
     def __init__(self, seed: int, transcript: Transcript | None = None) -> None:
         super().__init__(seed, transcript)
-        self.network = Network(self.streams.stream("network"))
+        self.network = Network(self.chances.of("network"))
         self.store = StoreServer(self)
         self.invariants: list[Invariant] = []
         self.plan: list[Fault] = []  # what the nemesis will do, in the order drawn
         self.healed = False  # from here on no fault begins
         self._groups: dict[Address, tuple[Address, ...]] = {}
-        self._network_bits = self.streams.stream("network").bits
+        self._network_bits = self.chances.of("network").bits
         self._carry: dict[type[Effect], Callable[[Node, Any], None]] = {
             Send: self._send,
             kernel.Listen: self._listen,
@@ -130,7 +130,7 @@ class World(Lives):
         node = self._nodes[address]
         if node.status is not Status.RUNNING and node.status is not Status.PAUSED:
             return False
-        self.schedule.at(self.schedule.now_us, self.answer, node, (node.life, event))
+        self.schedule.at(self.schedule.now_us, self.answer, node, (node.starts, event))
         return True
 
     def members(self, address: Address) -> tuple[Address, ...]:
@@ -273,15 +273,15 @@ class World(Lives):
                 hook(event.sender, node.address, event.message)
         self.deliver(node, event)
 
-    def answer(self, node: Node, life_and_event: tuple[int, Event]) -> None:
-        """An event for one life of a node: what the store or the outside tells it."""
-        life, event = life_and_event
-        if node.life != life:
+    def answer(self, node: Node, starts_and_event: tuple[int, Event]) -> None:
+        """An event for one start of a node: what the store or the outside tells it."""
+        starts, event = starts_and_event
+        if node.starts != starts:
             return
         if node.status is Status.RUNNING:
             self.deliver(node, event)
         elif node.status is Status.PAUSED:
-            node.backlog.append((self.answer, life_and_event))
+            node.backlog.append((self.answer, starts_and_event))
 
     def _say(self, node: Node, effect: Say) -> None:
         hooks = self.observers.says
@@ -292,7 +292,7 @@ class World(Lives):
     def _stop(self, node: Node, effect: Stop) -> None:
         node.forget()
         node.status = Status.STOPPED
-        self._life(node, "stopped")
+        self._happened(node, "stopped")
         if node.restart_after_us is not None:
             self.schedule.at(self.schedule.now_us + node.restart_after_us, self._start, node, None)
         raise Halted
@@ -313,7 +313,7 @@ class World(Lives):
     def fingerprint(self) -> str:
         """One line that differs if anything went differently. For the end of a run: it draws from every stream."""
         statistics = self.network.statistics
-        return f"{self.schedule.fingerprint()} {statistics} {self.streams.fingerprint()}"
+        return f"{self.schedule.fingerprint()} {statistics} {self.chances.fingerprint()}"
 
 
 def _call(act: Callable[[], None], _: None) -> None:

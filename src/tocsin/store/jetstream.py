@@ -20,11 +20,11 @@ from tocsin.store import jetstream_log, jetstream_table, rules
 from tocsin.store.connection import Connection
 from tocsin.store.jetstream_bus import JetStreamBus
 from tocsin.store.jetstream_log import JetStreamLog
+from tocsin.store.jetstream_stream import JetStream, persist
 from tocsin.store.jetstream_table import JetStreamTable
 from tocsin.store.login import Login, login_of
 from tocsin.store.reads import Reads
 from tocsin.store.roles import Role, may_adapt
-from tocsin.store.stream import Stream, persist
 from tocsin.store.verdict import NO_STREAM, STREAM_IS_THERE, Passing, judge, read_answer
 
 # Options that our streams never have: by these a stream copies, or is copied to, another.
@@ -155,15 +155,15 @@ class JetStreamStore:
         )
         return JetStreamTable(stream, spec)
 
-    async def stream(self, name: str) -> Stream:
+    async def stream(self, name: str) -> JetStream:
         """A stream as JetStream has it, for those who look beneath: diagnosis, tests and benchmarks."""
         operation = f"look at stream {name!r}"
         unknown = self._stream(name, self._replicas)
         answer = await unknown.api(operation, "STREAM.INFO", {})
         return self._stream(name, int(answer["config"]["num_replicas"]))
 
-    def _stream(self, name: str, replicas: int) -> Stream:
-        return Stream(self._connection, name, replicas, self._deadline_s, self._reads)
+    def _stream(self, name: str, replicas: int) -> JetStream:
+        return JetStream(self._connection, name, replicas, self._deadline_s, self._reads)
 
     async def close(self) -> None:
         self._bus.close()
@@ -183,7 +183,7 @@ class JetStreamStore:
             bus_dropped=self._bus.lost,
         )
 
-    async def _open_share(self, operation: str, bounded: dict[str, Any], free: dict[str, Any]) -> Stream:
+    async def _open_share(self, operation: str, bounded: dict[str, Any], free: dict[str, Any]) -> JetStream:
         """Open a stream with its share. A server reserves the room; a server with less gives what there is."""
         if bounded["max_bytes"] == free["max_bytes"]:
             return await self._open(operation, free)
@@ -195,7 +195,7 @@ class JetStreamStore:
             )
             return await self._open(operation, free)
 
-    async def _open(self, operation: str, config: dict[str, Any]) -> Stream:
+    async def _open(self, operation: str, config: dict[str, Any]) -> JetStream:
         """Create the stream, or adapt an existing one that differs. Replicas are added, never taken away.
 
         A role that may not adapt it takes it as it is: the operator adapts it when it starts. A role that may not

@@ -25,8 +25,8 @@ from tocsin.errors import Conflict, OutcomeUnknown, StoreFull, StoreUnavailable
 from tocsin.ports import Record
 from tocsin.store import rules
 from tocsin.store.connection import Mailbox, NotSent, Unanswered
+from tocsin.store.jetstream_stream import JetStream
 from tocsin.store.nats_protocol import Incoming, frame
-from tocsin.store.stream import Stream
 from tocsin.store.verdict import (
     BATCH_INCOMPLETE,
     DUPLICATE_IN_BATCH,
@@ -48,7 +48,7 @@ class Append:
     """The records of one append, and what became of each so far. ``attempt`` is called until it returns."""
 
     def __init__(
-        self, stream: Stream, operation: str, records: Sequence[Record], expected: int | None
+        self, stream: JetStream, operation: str, records: Sequence[Record], expected: int | None
     ) -> None:
         self._stream = stream
         self._connection = stream.connection

@@ -16,9 +16,9 @@ from tocsin.errors import DeadlineExceeded, NoResponder, StoreUnavailable
 from tocsin.ports import BusMessage
 from tocsin.store import rules
 from tocsin.store.connection import Connection, Listener, Mailbox, NotSent, Unanswered
+from tocsin.store.jetstream_stream import persist
 from tocsin.store.nats_protocol import Incoming, frame
 from tocsin.store.service import Service
-from tocsin.store.stream import persist
 from tocsin.store.subscription import Subscription
 
 INBOXES = "_INBOX."
@@ -56,7 +56,7 @@ class JetStreamBus:
 
         def take(message: Incoming) -> None:
             if (
-                not subscription.offer(BusMessage(message.subject, message.payload))
+                not subscription.put(BusMessage(message.subject, message.payload))
                 and subscription.dropped == 1
             ):
                 _log.warning("a slow subscription loses messages", subject=subject)

@@ -13,9 +13,9 @@ import msgspec
 from tocsin.errors import StoreUnavailable, Trimmed
 from tocsin.ports import READ_MAX, READ_MAX_BYTES, Entry, LogSpec, Page, Record
 from tocsin.store import rules
-from tocsin.store.feed import Feed
+from tocsin.store.follower import Follower
 from tocsin.store.jetstream_append import Append
-from tocsin.store.stream import MARKS_MAX, Stored, Stream, is_mark, marks_of, own_marks, persist
+from tocsin.store.jetstream_stream import MARKS_MAX, JetStream, Stored, is_mark, marks_of, own_marks, persist
 
 IN_FLIGHT_MAX: Final = 16  # appends under way in one log; the server stages at most 50 batches of a stream
 SUBJECTS_CHECKED_MAX: Final = 65_536  # subjects remembered as good, so that a busy one is checked once
@@ -59,7 +59,7 @@ def _beside(spec: LogSpec) -> list[str]:
 class JetStreamLog:
     """One log."""
 
-    def __init__(self, stream: Stream, spec: LogSpec) -> None:
+    def __init__(self, stream: JetStream, spec: LogSpec) -> None:
         self._stream = stream
         self._spec = spec
         self._connection = stream.connection
@@ -141,8 +141,8 @@ class JetStreamLog:
     async def follow(self, subject: str, start: int) -> AsyncIterator[Entry]:
         operation = f"follow log {self._spec.name!r}"
         rules.check_read(operation, subject, start, 1)
-        feed = Feed(self._stream, operation, subject, start, self._check_kept)
-        async with aclosing(feed.messages()) as messages:
+        follower = Follower(self._stream, operation, subject, start, self._check_kept)
+        async with aclosing(follower.messages()) as messages:
             async for message in messages:
                 if isinstance(message, Stored) and not is_mark(message.subject):
                     yield _entry(message)

@@ -20,9 +20,9 @@ from typing import Any, Final
 from tocsin.errors import Conflict
 from tocsin.ports import READ_MAX, Cell, Change, TableSpec, Usage
 from tocsin.store import rules
-from tocsin.store.feed import Begun, Feed
+from tocsin.store.follower import Begun, Follower
+from tocsin.store.jetstream_stream import MARK, JetStream, Stored, is_mark, marks_of, persist
 from tocsin.store.jetstream_writes import Writes
-from tocsin.store.stream import MARK, Stored, Stream, is_mark, marks_of, persist
 from tocsin.store.verdict import WRONG_LAST_SEQUENCE, Passing, judge, read_answer
 
 # How long an absent key is remembered; a watch that was away tells by a reset anyway.
@@ -55,7 +55,7 @@ def stream_config(spec: TableSpec, name: str, replicas: int) -> dict[str, Any]:
 class JetStreamTable:
     """One table."""
 
-    def __init__(self, stream: Stream, spec: TableSpec) -> None:
+    def __init__(self, stream: JetStream, spec: TableSpec) -> None:
         self._stream = stream
         self._spec = spec
         self._connection = stream.connection
@@ -135,10 +135,10 @@ class JetStreamTable:
     async def watch(self, prefix: str = "") -> AsyncIterator[Change]:
         operation = f"watch table {self._spec.name!r}"
         rules.check_prefix(operation, prefix)
-        feed = Feed(self._stream, operation, self._pattern(prefix), 0, rewind=True)
+        follower = Follower(self._stream, operation, self._pattern(prefix), 0, rewind=True)
         told: set[str] | None = None  # while the state is being told: the keys told so far
         revision = 0  # the newest that was told
-        async with aclosing(feed.messages()) as messages:
+        async with aclosing(follower.messages()) as messages:
             async for message in messages:
                 if isinstance(message, Begun):
                     told = set()
@@ -155,7 +155,7 @@ class JetStreamTable:
                         yield Change("put", key, message.payload, revision)
                     elif told is None or key in told:
                         yield Change("delete", key, b"", revision)
-                if told is not None and feed.pending == 0:
+                if told is not None and follower.pending == 0:
                     told = None
                     yield Change("ready", revision=revision)
 

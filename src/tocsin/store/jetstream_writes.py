@@ -15,9 +15,9 @@ from typing import Final
 
 from tocsin.errors import Forbidden
 from tocsin.store.connection import Mailbox, NotSent, Unanswered
+from tocsin.store.jetstream_stream import JetStream
 from tocsin.store.lots import Lots
 from tocsin.store.nats_protocol import frame
-from tocsin.store.stream import Stream
 from tocsin.store.verdict import NO_BATCHES, Passing, ServerError, read_answer
 
 ALONE: Final = 0  # no position: the write has to go alone
@@ -47,7 +47,7 @@ class _Write:
 class Writes:
     """The writes of one table."""
 
-    def __init__(self, stream: Stream, operation: str) -> None:
+    def __init__(self, stream: JetStream, operation: str) -> None:
         self._connection = stream.connection
         self._operation = operation
         self._lots: Lots[_Write] = Lots()

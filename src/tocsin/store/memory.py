@@ -59,12 +59,12 @@ class MemoryExchange:
                 continue
             heard = True
             if subscription.group is None:
-                subscription.offer(delivery)
+                subscription.put(delivery)
             else:
                 groups.setdefault((subscription.pattern, subscription.group), []).append(subscription)
         for name, members in groups.items():
             turn = self._turns[name] = self._turns.get(name, -1) + 1
-            members[turn % len(members)].offer(delivery)
+            members[turn % len(members)].put(delivery)
         return heard
 
 

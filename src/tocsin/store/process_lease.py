@@ -39,7 +39,7 @@ class LeaseLost(TocsinError):
         super().__init__(f"another {what} of this network runs at {holder}; stop one of the two")
 
 
-class Holder(msgspec.Struct, frozen=True):
+class LeaseHolder(msgspec.Struct, frozen=True):
     run: str
     host: str
     pid: int
@@ -50,8 +50,8 @@ class Holder(msgspec.Struct, frozen=True):
         return f"{self.host}, process {self.pid}"
 
 
-def this_process(run: str) -> Holder:
-    return Holder(run, socket.gethostname(), os.getpid(), _started_us(os.getpid()))
+def this_process(run: str) -> LeaseHolder:
+    return LeaseHolder(run, socket.gethostname(), os.getpid(), _started_us(os.getpid()))
 
 
 class ProcessLease:
@@ -101,14 +101,14 @@ class ProcessLease:
         return await self._table.compare_and_set(KEY, value, revision=revision, ttl_s=TTL_S)
 
 
-HOLDER: Final = Document("the lease of the pipeline", msgspec.json.Decoder(Holder))
+HOLDER: Final = Document("the lease of the pipeline", msgspec.json.Decoder(LeaseHolder))
 
 
-def _holder(cell: Cell) -> Holder:
+def _holder(cell: Cell) -> LeaseHolder:
     try:
         return HOLDER.read(cell.value)
     except UNREADABLE:
-        return Holder("", "unknown", 0, 0)
+        return LeaseHolder("", "unknown", 0, 0)
 
 
 def _is_gone(cell: Cell) -> bool:

@@ -12,12 +12,12 @@ from typing import Final
 
 import structlog
 
-from tocsin.core.channels.request import ChannelFilter
+from tocsin.core.channels.channel_filter import ChannelFilter
 from tocsin.core.delivery.stored_session import StoredSession, decode_session
 from tocsin.core.shared.stored_group import GROUP_KEYS, decode_group
 from tocsin.errors import FormatNewer, Malformed
 from tocsin.model.feeding import PREFIX, FeedCell, decode_cell, floor
-from tocsin.model.results import position_of
+from tocsin.model.results import notice_position
 from tocsin.ports import Cell, Log, Table
 
 LOOKS: Final = 16  # cells that are asked for at once: it is in no hurry
@@ -68,7 +68,7 @@ def needed_by_group(value: bytes) -> int:
     except FormatNewer as error:
         structlog.get_logger().warning("nothing is trimmed: a stored group is newer", problem=str(error))
         return 0
-    return position_of(group.oldest) if group.source is not None and group.begun else _NOTHING
+    return notice_position(group.oldest) if group.source is not None and group.begun else _NOTHING
 
 
 _NOTHING: Final = 1 << 62
@@ -79,7 +79,7 @@ def _oldest(session: StoredSession) -> int:
     if not wants or session.results is None:
         return _NOTHING
     tracks = (session.results, session.critical or session.results)
-    return min(position_of(each.position + 1) for each in tracks)
+    return min(notice_position(each.position + 1) for each in tracks)
 
 
 async def feeds_floor(cells: Table, end: int) -> int:

@@ -5,7 +5,7 @@ says. Rows name the network's streams (logs, and tables as ``KV_…``) with what
 
     look     see how large it is; every other verb includes it
     read     read by position, follow, watch
-    fresh    read it fresh, which writes marks (``store.stream``); every reader of a log may
+    fresh    read it fresh, which writes marks (``store.jetstream_stream``); every reader of a log may
     write    append to it, put into it
     trim     forget what lies before a position
 
@@ -30,7 +30,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from tocsin.store.stream import MARK, own_marks
+from tocsin.store.jetstream_stream import MARK, own_marks
 
 Verb = Literal["look", "read", "fresh", "write", "trim"]
 Role = Literal["broker", "coordinator", "pipeline", "feeder", "operator"]

@@ -26,9 +26,9 @@ from tocsin.errors import DirectoryUnusable, OperatorError, ProgramMissing, Sett
 from tocsin.ports import PAYLOAD_MAX_BYTES
 from tocsin.store import programs
 from tocsin.store.connection import HEADER_MAX_BYTES, Connection
+from tocsin.store.jetstream_stream import persist
 from tocsin.store.login import Login
 from tocsin.store.roles import READS, STREAMS, Permissions
-from tocsin.store.stream import persist
 from tocsin.store.verdict import judge, read_answer
 
 PROGRAM: Final = "nats-server"

@@ -18,8 +18,8 @@ import msgspec
 from tocsin.errors import StoreUnavailable
 from tocsin.store.connection import Connection, Mailbox, NotSent, Unanswered
 from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.jetstream_stream import persist
 from tocsin.store.nats_protocol import Incoming, frame
-from tocsin.store.stream import persist
 from tocsin.store.verdict import judge, read_answer
 
 CHUNK_BYTES: Final = 128 << 10  # below every server's bound on a payload

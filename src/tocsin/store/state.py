@@ -39,8 +39,8 @@ class LogState:
         self.spec = spec
         self.last_position = 0  # the newest position ever given out
         self.bytes = 0  # what the kept entries count together
-        self._entries: list[Entry | None] = []  # slot i holds position _base + i; None once forgotten
-        self._base = 1  # position of slot 0
+        self._entries: list[Entry | None] = []  # place i holds position _base + i; None once forgotten
+        self._base = 1  # position of place 0
         self._oldest = 1  # position of the oldest kept entry, or last_position + 1
         self._subjects = SubjectIndex()
         self._ids: dict[str, int] = {}  # id → position, for the ids within the dedupe window
@@ -202,18 +202,18 @@ class LogState:
             self._forget(self._oldest)
 
     def _forget(self, position: int) -> None:
-        slot = position - self._base
+        at = position - self._base
         entry = self._entry(position)
-        self._entries[slot] = None
+        self._entries[at] = None
         self._subjects.remove(entry.subject, position)
         self.bytes -= rules.entry_bytes(entry.subject, entry.id, entry.payload)
         if position == self._oldest:
-            slot += 1
-            while slot < len(self._entries) and self._entries[slot] is None:
-                slot += 1
-            self._oldest = self._base + slot
-            if slot > 1_024 and slot * 2 > len(self._entries):
-                del self._entries[:slot]  # each slot is moved at most once per doubling: O(1) amortised
+            at += 1
+            while at < len(self._entries) and self._entries[at] is None:
+                at += 1
+            self._oldest = self._base + at
+            if at > 1_024 and at * 2 > len(self._entries):
+                del self._entries[:at]  # each is moved at most once per doubling: O(1) amortised
                 self._base = self._oldest
 
 

@@ -21,7 +21,7 @@ class Subscription:
         self._pending_max = pending_max
         self._pending_max_bytes = pending_max_bytes
 
-    def offer(self, delivery: BusMessage) -> bool:
+    def put(self, delivery: BusMessage) -> bool:
         """Let it wait for the reader; False if there is no room and it is lost."""
         size = len(delivery.payload)
         if self._queue.qsize() >= self._pending_max or self._bytes + size > self._pending_max_bytes:

@@ -7,8 +7,9 @@ the order in which every replica applies them, with all that applying depends on
 What is too large for one command is said in several, and so it is in the notices that follow and in a snapshot:
 ``split`` cuts it into parts.
 
-An incarnation is a number that grows with every life of a broker: the position behind the log's end when it began,
-and chance. It is never 0.
+An incarnation is a process of a broker as the network counts it: from its start, or from when it joined anew, because
+it was counted as lost or moved to another address. Its number grows each time: the position behind the log's end when
+it began, and chance. It is never 0.
 """
 
 from __future__ import annotations

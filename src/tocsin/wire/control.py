@@ -135,7 +135,7 @@ class Expected(ControlMessage, frozen=True, gc=False):
     next: int
 
 
-class Clear(ControlMessage, frozen=True, gc=False):
+class KnownUpTo(ControlMessage, frozen=True, gc=False, tag="Clear"):
     """Leader → broker: all brokers concerned know your commands up to this one."""
 
     epoch: int
@@ -151,7 +151,7 @@ class Unspoken(ControlMessage, frozen=True, gc=False):
     levels: Levels
 
 
-Control = Beat | Submit | Seen | Refresh | Links | Measure | Pulse | Unknown | Expected | Clear | Unspoken
+Control = Beat | Submit | Seen | Refresh | Links | Measure | Pulse | Unknown | Expected | KnownUpTo | Unspoken
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -1,8 +1,8 @@
 """Messages of replication, between a broker and its backups, and of covering (MessagePack).
 
-Everything here may be lost, repeated or overtaken. A **stream** carries the state of one broker to one backup: updates
-numbered from 1, each sent until it is answered, and the next one after that. A stream's name is (epoch, incarnation,
-generation): of two streams of one broker the larger is the newer, and replaces the other. A stream begins with
+Everything here may be lost, repeated or overtaken. A **series** carries the state of one broker to one backup: updates
+numbered from 1, each sent until it is answered, and the next one after that. A series' name is (epoch, incarnation,
+count): of two series of one broker the larger is the newer, and replaces the other. A series begins with
 everything, in slices; the update with ``whole`` is the last of these, and what was not repeated by then is gone.
 
 An update has **deltas**, each of one client: that it came or changed, some of its subscriptions, how far it is, or that
@@ -25,7 +25,7 @@ from tocsin.model.versions import Packed
 LOCAL: Final = "local"
 REMOTE: Final = "remote"
 Role = Literal["local", "remote"]
-Stream = tuple[int, int, int]  # epoch, incarnation (of the process), generation
+Series = tuple[int, int, int]  # epoch, incarnation (of the process), count
 
 
 class Option(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -42,7 +42,7 @@ class Positions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How far a client is: everything up to there is settled. 0: it has no such deliveries."""
 
     messages: int = 0  # in the message log
-    results: int = 0  # of channels: places (``model.results.place``)
+    results: int = 0  # of channels: places (``model.results.result_position``)
     critical: int = 0  # the same of critical ones
     critical_messages: int = 0  # in the message log; 0: it is as far with these as with the others
 
@@ -97,11 +97,11 @@ class Delta(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Update(Message, frozen=True, array_like=True):
-    """Broker → backup: the next deltas of a stream."""
+    """Broker → backup: the next deltas of a series."""
 
     primary: str
     role: Role  # of the recipient
-    stream: Stream
+    series: Series
     number: int
     deltas: tuple[Delta, ...]
     whole: bool = False  # with this update everything was sent at least once
@@ -109,10 +109,10 @@ class Update(Message, frozen=True, array_like=True):
 
 
 class Probe(Message, frozen=True, array_like=True, gc=False):
-    """Broker → backup: do you still have the stream up to this number?"""
+    """Broker → backup: do you still have the series up to this number?"""
 
     primary: str
-    stream: Stream
+    series: Series
     number: int
 
 
@@ -120,7 +120,7 @@ class Dismiss(Message, frozen=True, array_like=True, gc=False):
     """Broker → backup: you are my backup no longer."""
 
     primary: str
-    stream: Stream
+    series: Series
 
 
 class Begun(Message, frozen=True, array_like=True, gc=False):
@@ -141,26 +141,26 @@ class Mourned(Message, frozen=True, array_like=True, gc=False):
 
 
 class Applied(Message, frozen=True, array_like=True, gc=False):
-    """Backup → broker: I have everything of this stream up to this number."""
+    """Backup → broker: I have everything of this series up to this number."""
 
     backup: str
-    stream: Stream
+    series: Series
     number: int
 
 
 class Behind(Message, frozen=True, array_like=True, gc=False):
-    """Backup → broker: something is missing before this update; start a new stream."""
+    """Backup → broker: something is missing before this update; start a new series."""
 
     backup: str
-    stream: Stream
+    series: Series
 
 
 class Declined(Message, frozen=True, array_like=True, gc=False):
-    """Backup → broker: I do not take that stream: I have a newer one of you (``known``), or no room (None)."""
+    """Backup → broker: I do not take that series: I have a newer one of you (``known``), or no room (None)."""
 
     backup: str
-    stream: Stream
-    known: Stream | None = None
+    series: Series
+    known: Series | None = None
 
 
 Replication = Update | Probe | Dismiss | Begun | Mourned | Applied | Behind | Declined

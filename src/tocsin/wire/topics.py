@@ -25,7 +25,7 @@ META_PREFIX = "$meta/"  # messages there are metadata of a stream, and go to nob
 # Messages between brokers over links. No client may publish there.
 NEAR_PREFIX = "$near/"  # words of a cluster that hears no leader (broker.neighbourhood)
 ONE_PREFIX = "$one/"  # a client's topic follows: for one member of a group (broker.shares)
-CARRIED_TOPIC = "$carried"  # for another broker (wire.carriage)
+CARRIED_TOPIC = "$carried"  # for another broker (wire.relayed)
 PROBE_TOPIC = "$probe"  # bytes that go nowhere, over a connection that measures (core.links.prober)
 QUERY_PREFIX = "$query/"  # the messages of the streams that satisfy a query
 STREAMS_PREFIX = "$streams/"  # the set of these streams

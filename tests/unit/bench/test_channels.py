@@ -104,7 +104,7 @@ def test_what_is_measured_again_takes_the_place_of_the_old() -> None:
 
 
 def test_a_client_counts_what_comes_in_pieces_and_acknowledges_it() -> None:
-    from bench.channels.network import Ear
+    from bench.channels.network import BenchClient
 
     class Wire:
         def __init__(self) -> None:
@@ -114,14 +114,14 @@ def test_a_client_counts_what_comes_in_pieces_and_acknowledges_it() -> None:
             self.sent += data
 
     heard: list[bytes] = []
-    ear, wire = Ear(lambda data, now: heard.append(data)), Wire()
-    ear.transport = wire  # type: ignore[assignment]
+    client, wire = BenchClient(lambda data, now: heard.append(data)), Wire()
+    client.transport = wire  # type: ignore[assignment]
     data = (
         Mqtt().publish_once_stored("a", b'{"id":1}', 7) + Mqtt().publish("a", b"x") + packet(0x40, b"\0\1\0")
     )
     for at in range(0, len(data), 3):
-        ear.data_received(data[at : at + 3])
-    assert ear.count == 2 and [each[-1:] for each in heard] == [b"}", b"x"]
+        client.data_received(data[at : at + 3])
+    assert client.count == 2 and [each[-1:] for each in heard] == [b"}", b"x"]
     assert wire.sent == packet(0x40, b"\0\7")
 
 

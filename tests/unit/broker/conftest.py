@@ -9,7 +9,7 @@ import pytest
 import uvloop
 
 from tests.unit.broker.harness import Door
-from tocsin.broker.door import websocket
+from tocsin.broker.entrance import websocket
 from tocsin.config import Limits
 
 

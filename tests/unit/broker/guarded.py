@@ -14,7 +14,7 @@ from mqtt5 import (
 )
 
 from tests.unit.broker.harness import NETWORK, Door, Peer
-from tocsin.broker.door.listener import listening_socket
+from tocsin.broker.entrance.listener import listening_socket
 from tocsin.config import Settings
 from tocsin.runtime.security.files import Guard
 from tocsin.store.memory import MemoryStore

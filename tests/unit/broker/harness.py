@@ -1,4 +1,4 @@
-"""A broker's door and middle on a real socket, with a participant that finds a coordinator if there is one
+"""A broker's entrance and middle on a real socket, with a participant that finds a coordinator if there is one
 (``coordination.py``); and peers that speak packets to it."""
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import msgspec
 from mqtt5 import ConnAckPacket, ConnectPacket, Packet, SubAckPacket, SubscribePacket, TopicFilter
 
 from tocsin.broker.channels.result_reader import ResultFiles
-from tocsin.broker.door.listener import Listener, listening_socket
-from tocsin.broker.door.redirects import Redirects
+from tocsin.broker.entrance.listener import Listener, listening_socket
+from tocsin.broker.entrance.redirects import Redirects
 from tocsin.broker.forwarding.exchange import Counts, Exchange
 from tocsin.broker.forwarding.fanout import Outbox
-from tocsin.broker.links.door import LinkDoor
 from tocsin.broker.links.link import Link, LinkSecurity
+from tocsin.broker.links.listener import LinkListener
 from tocsin.broker.links.pool import LinkPool
 from tocsin.broker.parts import Parts, Ports, Stored
 from tocsin.config import Budgets, Limits, Settings
@@ -39,8 +39,8 @@ from tocsin.core.coordination.participant.signals import (
     Dispatched,
     InterestsChanged,
     Orphaned,
-    PlacesChanged,
     RoutesChanged,
+    StandInsChanged,
 )
 from tocsin.core.machine import Effect, Event
 from tocsin.core.replication.signals import Policy
@@ -179,12 +179,12 @@ class Door:
             case BackupsKnown(local=local, remote=remote, locally=locally, remotely=remotely):
                 self.parts.replication.set_backups(local, remote)
                 self.parts.replication.set_primaries((*locally, *remotely))
-            case PlacesChanged(lost=lost):
+            case StandInsChanged(lost=lost):
                 self.parts.losses.told(lost)
             case Orphaned() | Adopted():
                 pass
             case _:
-                self.exchange.heed(effect)
+                self.exchange.apply_coordination(effect)
 
     @property
     def exchange(self) -> Exchange:
@@ -195,8 +195,8 @@ class Door:
         return self.parts.listener
 
     @property
-    def link_door(self) -> LinkDoor:
-        return self.parts.link_door
+    def link_listener(self) -> LinkListener:
+        return self.parts.link_listener
 
     async def __aenter__(self) -> Self:
         listening = listening_socket("127.0.0.1", self.port, "north-1")
@@ -219,7 +219,7 @@ class Door:
         await self.parts.open()
         self._running = asyncio.create_task(self.parts.run())
         await self.listener.open(listening)
-        self.link_door.open(self._links)
+        self.link_listener.open(self._links)
         self._taking_part = asyncio.create_task(self.driver.run()) if self._takes_part else None
         if self._takes_part:
             await until(lambda: self.participant.state == "member")
@@ -236,7 +236,7 @@ class Door:
     ) -> None:
         self.exchange.peers.close()
         await self.listener.close()
-        await self.link_door.close()
+        await self.link_listener.close()
         for peer in self._peers:
             peer.writer.transport.abort()
         await self.parts.drain(DEADLINE_S)
@@ -253,7 +253,7 @@ class Door:
         budget = self._budget or Budget(bounds_of(self.settings.budgets))
         return Ports(
             own=self._info,
-            life="1",
+            incarnation="1",
             settings=self.settings,
             guard=self.guard,
             policy=self._policy or Policy(),

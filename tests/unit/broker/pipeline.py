@@ -13,7 +13,7 @@ import msgspec
 
 from tocsin.broker.channels.result_reader import DatasetFiles
 from tocsin.model.catalogue import Channel, Parameter, encode_definition, key_of
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 from tocsin.model.priority import CRITICAL
 from tocsin.model.results import (
     BackendSubscription,
@@ -36,7 +36,8 @@ AT_US = 1_700_000_000_123_456
 
 
 class Pipeline(Generic[StoreT]):
-    """See the module's text. ``root``: where the files are; without, ``serve`` has the results."""
+    """Commits results of channels as the pipeline does. ``root`` is where their files are; without it, ``serve`` has
+    them."""
 
     def __init__(self, store: StoreT, root: Path | None = None, network: str = "net") -> None:
         self.store = store

@@ -1,4 +1,4 @@
-"""Clients that only spend, at a broker's door: what they make it hold is bounded, and others do not notice."""
+"""Clients that only spend, at a broker's entrance: what they make it hold is bounded, and others do not notice."""
 
 from __future__ import annotations
 

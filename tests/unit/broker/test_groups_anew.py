@@ -99,7 +99,7 @@ async def test_a_member_of_an_ended_group_is_disconnected_and_may_return(door: D
 
 
 async def lives_written(door: Door, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A list that grows with every life that the broker writes; refreshed without rest from now on."""
+    """A list that grows with every incarnation that the broker writes; refreshed without rest from now on."""
     written: list[str] = []
     table = door.parts.groups.table
     put = table.put
@@ -123,7 +123,7 @@ async def test_a_broker_refreshes_its_life_only_while_it_has_members_of_groups(
         assert written == [], "nobody is in a group"
         member = await door.peer("m")
         await member.subscribe(TopicFilter(NAME, max_qos=ONE))
-        assert written, "the life is there before anybody is a member at it"
+        assert written, "the incarnation is there before anybody is a member at it"
         before = len(written)
         await until(lambda: len(written) > before + 2)
         member.close()
@@ -154,4 +154,4 @@ async def test_a_member_counts_although_its_brokers_life_cell_had_expired(
         publisher = await one.peer("p")
         await publish(publisher, "a", b"told")
         assert (await receive(member)).payload == b"told"
-        await until(lambda: one.parts.groups.alive(groups_of_two.life))
+        await until(lambda: one.parts.groups.alive(groups_of_two.incarnation))

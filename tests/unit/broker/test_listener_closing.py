@@ -10,7 +10,7 @@ from mqtt5 import ConnectPacket
 
 from tests.unit.broker.harness import DEADLINE_S, Door
 from tests.unit.broker.talk import LASTING
-from tocsin.broker.door.websocket import framed
+from tocsin.broker.entrance.websocket import framed
 from tocsin.config import Limits
 from tocsin.wire.codec import encode
 from tocsin.wire.connect import V5

@@ -10,7 +10,7 @@ from mqtt5 import ConnAckPacket, ConnectPacket, DisconnectPacket, PingReqPacket,
 
 from tests.unit.broker.harness import OWN, Door, until
 from tests.unit.broker.talk import LASTING, nothing_more
-from tocsin.broker.door.redirects import Redirects
+from tocsin.broker.entrance.redirects import Redirects
 from tocsin.config import Limits
 from tocsin.core.coordination.participant.signals import GuestCame, GuestWent
 from tocsin.core.machine import Event
@@ -55,14 +55,14 @@ async def test_a_reconnecting_guest_gets_no_redirect_before_its_connack(
         before = await door.peer(connect=GUEST)
         before.send(PingReqPacket())  # it knows that it is in
         await before.receive(PingRespPacket)
-        entrance = door.parts.entrance
-        take, go_on = entrance.take, asyncio.Event()
+        entry = door.parts.session_entry
+        take, go_on = entry.take, asyncio.Event()
 
         async def take_later(*arguments: Any, **options: Any) -> Any:
             await go_on.wait()
             return await take(*arguments, **options)
 
-        monkeypatch.setattr(entrance, "take", take_later)
+        monkeypatch.setattr(entry, "take", take_later)
         guest = await door.peer(connect=GUEST, accepted=False)
         assert int((await before.first(DisconnectPacket)).reason_code) == 0x8E
         assert book.kinds() == [GuestCame, GuestWent], "the participant does not count on it meanwhile"
@@ -86,7 +86,7 @@ async def test_one_that_gives_up_before_it_is_in_leaves_nothing_behind(
         async def take(*arguments: Any, **options: Any) -> Any:
             await never
 
-        monkeypatch.setattr(door.parts.entrance, "take", take)
+        monkeypatch.setattr(door.parts.session_entry, "take", take)
         guest = await door.peer(connect=GUEST, accepted=False)
         await until(lambda: len(book.posted) == 2)
         guest.close()

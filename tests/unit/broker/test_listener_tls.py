@@ -1,4 +1,4 @@
-"""TLS at a broker's door, and its bounds on connections, over real sockets."""
+"""TLS at a broker's entrance, and its bounds on connections, over real sockets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mqtt5 import (
 from tests.certificates import Authority
 from tests.unit.broker.guarded import GuardedDoor
 from tests.unit.broker.harness import DEADLINE_S, Door, until
-from tocsin.broker.door import listener as module
+from tocsin.broker.entrance import listener as module
 from tocsin.config import Limits, Settings, Tls
 
 

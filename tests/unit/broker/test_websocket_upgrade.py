@@ -11,7 +11,7 @@ from mqtt5 import ConnAckPacket, ConnectPacket
 
 from tests.unit.broker.harness import until
 from tests.unit.broker.web import BINARY, HEADERS, WebDoor, WebPeer, frame
-from tocsin.broker.door import websocket
+from tocsin.broker.entrance import websocket
 from tocsin.config import Limits
 from tocsin.wire.codec import encode
 from tocsin.wire.connect import V5

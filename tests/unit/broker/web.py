@@ -10,8 +10,8 @@ from typing import Self, cast
 from mqtt5 import ConnAckPacket, ConnectPacket
 
 from tests.unit.broker.harness import DEADLINE_S, Door, Peer
-from tocsin.broker.door.listener import listening_socket
-from tocsin.broker.door.websocket import framed
+from tocsin.broker.entrance.listener import listening_socket
+from tocsin.broker.entrance.websocket import framed
 from tocsin.config import Limits
 from tocsin.wire.connect import V5, Version
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tocsin.cli.main import main
-from tocsin.cli.sources import read
+from tocsin.cli.setting_options import read
 from tocsin.runtime.security.authority import Authority
 
 

@@ -1,4 +1,4 @@
-"""The asynchronous client against a broker's door, over real sockets."""
+"""The asynchronous client against a broker's entrance, over real sockets."""
 
 from __future__ import annotations
 

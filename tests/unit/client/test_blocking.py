@@ -1,4 +1,4 @@
-"""The client that blocks, against a broker's door on another thread."""
+"""The client that blocks, against a broker's entrance on another thread."""
 
 from __future__ import annotations
 

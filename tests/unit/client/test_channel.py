@@ -15,7 +15,7 @@ from tocsin.client import AsyncClient, Client, Notification
 from tocsin.client.channel import SEEN_MAX, Notifications, topic_of
 from tocsin.config import Limits
 from tocsin.errors import FormatNewer, Malformed, SubscriptionRefused
-from tocsin.model.results import place
+from tocsin.model.results import result_position
 from tocsin.store.memory import MemoryServer, MemoryStore
 
 FOR_ALICE = ("Near", ("alice",))
@@ -50,7 +50,7 @@ async def test_a_channel_is_an_iterator_of_values(door: Door, pipeline: Pipeline
             datetime.datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=datetime.UTC),
             "1-0",
             3,
-            place(1, 0),
+            result_position(1, 0),
         )
         async for second in alice:
             assert second.value == {"n": 2}

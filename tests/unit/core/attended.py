@@ -20,7 +20,7 @@ from tocsin.core.delivery.signals import (
     Began,
     DeliveryTimer,
     Kept,
-    Offered,
+    MatchedEntry,
     ReadFailed,
     ReleaseAsked,
     Subscribed,
@@ -126,7 +126,7 @@ def session_of(effects: Sequence[Effect]) -> StoredSession:
 
 
 def batch(*positions: int, to: int, tail: int) -> BatchRead:
-    entries = [Offered(Entry(each, "t.m.a", b"", str(each), 0), 2) for each in positions]
+    entries = [MatchedEntry(Entry(each, "t.m.a", b"", str(each), 0), 2) for each in positions]
     return BatchRead(entries=entries, next=to, tail=tail)
 
 

@@ -22,7 +22,7 @@ from tocsin.core.survival.landmark_signals import (
     WantsChanged,
 )
 from tocsin.model.network import BrokerInfo, Role, Route
-from tocsin.wire.words import Word, decode_word, encode_word
+from tocsin.wire.cluster_messages import ClusterMessage, decode_cluster_message, encode_cluster_message
 
 SECOND = 1_000_000
 DELAY_US = 5_000
@@ -37,18 +37,18 @@ class Node:
     def __init__(self, broker: str, now_us: int = 0) -> None:
         self.broker = broker
         self.wanted: set[str] = set()
-        self.machine = Landmark(broker, lambda: sorted(self.wanted), run=now_us)
+        self.machine = Landmark(broker, lambda: sorted(self.wanted), series=now_us)
         self.timers: dict[str, int] = {}  # name → the number of the one that counts
         self.routes: set[Route] = set()
         self.standing_in: set[str] = set()
         self.linked: set[str] = set()
         self.landmark = ""
         self.alive = True
-        self.words: list[Word] = []  # that it said
+        self.words: list[ClusterMessage] = []  # that it said
 
 
 class Cluster:
-    """See the module's text. Who may reach whom is ``reach``; a word needs a link that was asked for."""
+    """A cluster's landmark machines, joined by links that lose nothing. A message needs a link that was asked for."""
 
     def __init__(self, brokers: Iterable[str], backs: Mapping[str, tuple[str, ...]] | None = None) -> None:
         self.nodes = {broker: Node(broker) for broker in brokers}
@@ -127,12 +127,15 @@ class Cluster:
 
     def _carry_out(self, node: Node, effect: Effect) -> None:
         match effect:
-            case Send(to=to, message=Word() as word):
+            case Send(to=to, message=ClusterMessage() as word):
                 target = to.removeprefix("broker/")
                 assert target in node.linked, "words go over links that were asked for"
                 node.words.append(word)
                 if frozenset((node.broker, target)) not in self.apart:
-                    heard = Received(sender=f"broker/{node.broker}", message=decode_word(encode_word(word)))
+                    heard = Received(
+                        sender=f"broker/{node.broker}",
+                        message=decode_cluster_message(encode_cluster_message(word)),
+                    )
                     heappush(self._queue, (self.now_us + DELAY_US, next(self._count), target, heard))
             case SetTimer(name=name, delay_us=delay_us):
                 number = node.timers[name] = next(self._count)

@@ -1,9 +1,10 @@
-"""A table with the cell of one group and the lives of brokers, as small as can be; and what its cell must never say."""
+"""A table with the cell of one group and the incarnations of brokers, as small as can be; and what its cell must never
+say."""
 
 from __future__ import annotations
 
 from tocsin.core.machine import DeleteKey, Event, GetKey, PutKey, Stored, StoreFailed
-from tocsin.core.shared.stored_group import StoredGroup, decode_group, group_key, life_key
+from tocsin.core.shared.stored_group import StoredGroup, decode_group, group_key, incarnation_key
 from tocsin.errors import Conflict
 from tocsin.ports import Cell, Change
 
@@ -55,9 +56,11 @@ class Table:
             assert group.next == group.first >= self.reached
         self.reached = max(self.reached, group.next)
 
-    def live(self, life: str) -> None:
+    def live(self, incarnation: str) -> None:
         self.revision += 1
-        self.cells[life_key(life)] = Cell(life_key(life), life.encode(), self.revision)
+        self.cells[incarnation_key(incarnation)] = Cell(
+            incarnation_key(incarnation), incarnation.encode(), self.revision
+        )
 
     def group(self) -> StoredGroup | None:
         cell = self.cells.get(KEY)

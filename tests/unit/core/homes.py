@@ -2,8 +2,8 @@
 
 Nothing happens by itself. Processes are killed, started, promoted and deposed, messages are carried, lost and repeated,
 and connections made, read and given up, one step at a time and in any order (``World.step``). ``World.settle`` is the
-rest of time, without trouble. What a broker's door does in reality is here: one client id has one connection, a guest
-is one from its CONNACK on, and a socket that was accepted before a process took another name is hung up.
+rest of time, without trouble. What a broker's entrance does in reality is here: one client id has one connection, a
+guest is one from its CONNACK on, and a socket that was accepted before a process took another name is hung up.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Call:
     """One connection, as both of its ends see it."""
 
     def __init__(self, client: Client, process: Process) -> None:
-        self.client, self.process, self.life = client, process, process.life
+        self.client, self.process, self.incarnation = client, process, process.incarnation
         self.connect: ConnectPacket | None = None
         self.state = "accepted"  # → resuming → in → over
         self.inbox: list[Packet] = []  # to the client
@@ -124,7 +124,7 @@ class Process:
         entrances = (Entrance(MQTT, f"{name}:1883"),)
         self.own = BrokerInfo(name, "north", role, "127.0.0.1", 1, entrances)
         self.alive = False
-        self.life = 0
+        self.incarnation = 0
         self.deaf = False  # it does not carry out the next word about a guest
         self.places: dict[str, str] = {}  # brokers that are gone → who stands in, as far as it has heard
         self._world = world
@@ -132,7 +132,7 @@ class Process:
 
     def begin(self, info: BrokerInfo) -> None:
         self.alive, self.info = True, info
-        self.life += 1
+        self.incarnation += 1
         self.heart = Heartbeat(info, BEAT_US, 10 * BEAT_US, 3 * BEAT_US)
         self.calls: dict[str, Call] = {}
         self.places = {}
@@ -181,7 +181,7 @@ class Process:
     # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def hear_connect(self, call: Call) -> None:
-        if call.life != self.life or not self.alive:
+        if call.incarnation != self.incarnation or not self.alive:
             call.broken = True
             return
         assert call.connect is not None
@@ -210,10 +210,10 @@ class Process:
     # ── the leader ──────────────────────────────────────────────────────────────────────────────────────────
 
     def beat(self) -> Beat:
-        return self.heart.beat(self.life, 0, self._world.now_us)
+        return self.heart.beat(self.incarnation, 0, self._world.now_us)
 
     def hear(self, pulse: Pulse) -> None:
-        if pulse.incarnation != self.life or not self.alive:
+        if pulse.incarnation != self.incarnation or not self.alive:
             return
         self.heart.heard(self._world.now_us)
         for effect in self.heart.answered(pulse, self._world.now_us):
@@ -232,7 +232,7 @@ class Process:
 
 
 class World:
-    """See the module's text."""
+    """Brokers, their clients and a leader, in virtual time: brokers fail, and clients find their homes again."""
 
     def __init__(self, clients: int = 4) -> None:
         self.now_us = 0
@@ -341,7 +341,7 @@ class World:
             self.wire.append((process, answer))
 
     def _answer(self, process: Process, beat: Beat) -> Pulse | None:
-        if self.members.get(process.info.id) is not process or beat.incarnation != process.life:
+        if self.members.get(process.info.id) is not process or beat.incarnation != process.incarnation:
             return None
         plan = RefugePlan()
         plan.rank([each.info for each in self.members.values()], {})

@@ -70,8 +70,8 @@ class Broker:
     def let_go(self, size: int) -> None:
         self.kept -= size
 
-    def alive(self, life: str) -> bool:
-        return life not in self.dead
+    def alive(self, incarnation: str) -> bool:
+        return incarnation not in self.dead
 
     def room(self, client: str) -> bool:
         return self.rooms.get(client, 100) > 0

@@ -40,7 +40,7 @@ from tocsin.core.shared.signals import (
     Turned,
     Vanished,
 )
-from tocsin.core.shared.stored_group import GROUPS, Claim, life_key
+from tocsin.core.shared.stored_group import GROUPS, Claim, incarnation_key
 from tocsin.errors import OutcomeUnknown, StoreUnavailable
 from tocsin.model.publication import Publication
 from tocsin.ports import Entry
@@ -79,23 +79,23 @@ class Sharer:
 
     def __init__(self, story: Story, number: int) -> None:
         self.number = number
-        self.lives = 0
+        self.incarnations = 0
         self.tail = 0
         self._story = story
         self.start()
 
     def start(self) -> None:
-        """Begin a life; whatever was before is gone."""
-        self.lives += 1
-        self.life = f"b{self.number}.{self.lives}"
+        """Begin an incarnation; whatever was before is gone."""
+        self.incarnations += 1
+        self.incarnation = f"b{self.number}.{self.incarnations}"
         self.tail = self._story.end
         self.seen = len(self._story.table.history)  # what the watch has told
         self.begin()
-        self._story.table.live(self.life)
+        self._story.table.live(self.incarnation)
 
     def begin(self) -> None:
         self.kept = 0  # bytes of entries
-        self.machine = Sharing(NAME, self.life, self, 10)
+        self.machine = Sharing(NAME, self.incarnation, self, 10)
         self.asked: dict[str, Asked] = {}
         self.late: list[Asked] = []
         self.reading: ReadPart | None = None
@@ -119,9 +119,9 @@ class Sharer:
     def let_go(self, size: int) -> None:
         self.kept -= size
 
-    def alive(self, life: str) -> bool:
-        cell = self._story.table.cells.get(life_key(life))
-        return cell is not None and cell.value == life.encode()
+    def alive(self, incarnation: str) -> bool:
+        cell = self._story.table.cells.get(incarnation_key(incarnation))
+        return cell is not None and cell.value == incarnation.encode()
 
     def room(self, client: str) -> bool:
         found = self._here(client)

@@ -19,7 +19,7 @@ from tocsin.core.delivery.signals import (
     Ended,
     Gone,
     Kept,
-    Offered,
+    MatchedEntry,
     ReadBatch,
     ReadFailed,
     ReleaseAsked,
@@ -183,7 +183,7 @@ class History:
                 self.tail += 1
                 qos = 1 + detail % 2
                 identifier, _ = (
-                    self.machine.offer(self.tail, qos) if self.machine.subscriptions else (0, False)
+                    self.machine.hand_in(self.tail, qos) if self.machine.subscriptions else (0, False)
                 )
                 if identifier:
                     self.unanswered.append((identifier, qos))
@@ -230,7 +230,7 @@ class History:
             return
         end = min(self.tail + 1, reading.start + 2)
         entries = [
-            Offered(Entry(each, "t.m.a", b"", str(each), 0), 1 + each % 2)
+            MatchedEntry(Entry(each, "t.m.a", b"", str(each), 0), 1 + each % 2)
             for each in range(reading.start, end)
         ]
         self.tell(BatchRead(entries=entries, next=max(end, reading.start), tail=self.tail))

@@ -83,7 +83,7 @@ def test_a_refused_message_leaves_its_packet_id_free() -> None:
 def test_pubrel_waits_for_the_write_that_has_the_pubrec() -> None:
     some = Attended()
     some.subscribe()
-    identifier, _ = some.machine.offer(1, 2)
+    identifier, _ = some.machine.hand_in(1, 2)
     effects = some.answer(PubRecPacket(identifier))
     assert not of(effects, Reply)
     assert session_of(effects).progress.releasing == (identifier,)
@@ -95,7 +95,7 @@ def test_pubrel_waits_for_the_write_that_has_the_pubrec() -> None:
 def test_a_pubrec_during_a_write_waits_for_the_next_one() -> None:
     some = Attended()
     some.subscribe()
-    first, second = some.machine.offer(1, 2)[0], some.machine.offer(2, 2)[0]
+    first, second = some.machine.hand_in(1, 2)[0], some.machine.hand_in(2, 2)[0]
     some.answer(PubRecPacket(first))
     assert not of(some.answer(PubRecPacket(second)), PutKey)
     effects = some.stored()
@@ -107,9 +107,9 @@ def test_a_pubrec_during_a_write_waits_for_the_next_one() -> None:
 def test_a_full_window_is_read_for_when_there_is_room_again() -> None:
     some = Attended(receive_max=1)
     some.subscribe()
-    identifier, _ = some.machine.offer(1, 1)
-    assert some.machine.offer(2, 1) == (0, False)
-    assert some.machine.offer(3, 1) == (0, False)
+    identifier, _ = some.machine.hand_in(1, 1)
+    assert some.machine.hand_in(2, 1) == (0, False)
+    assert some.machine.hand_in(3, 1) == (0, False)
     assert one(some.answer(PubAckPacket(identifier)), ReadBatch).start == 2
     effects = some.tell(batch(2, 3, to=4, tail=3))
     assert [each.entry.position for each in of(effects, Deliver)] == [2]
@@ -123,8 +123,8 @@ def test_a_batch_to_the_tail_ends_the_catching_up() -> None:
     assert one(effects, ReadBatch).start == 2
     effects = some.tell(batch(3, to=4, tail=3))
     assert not of(effects, ReadBatch)
-    assert some.machine.offer(3, 1) == (0, False), "it came with the batch"
-    assert some.machine.offer(4, 1) == (packet_id(4), False)
+    assert some.machine.hand_in(3, 1) == (0, False), "it came with the batch"
+    assert some.machine.hand_in(4, 1) == (packet_id(4), False)
 
 
 def test_a_subscription_made_during_a_read_gets_what_the_read_skipped() -> None:
@@ -150,7 +150,7 @@ def test_a_congested_connection_takes_nothing_until_it_is_writable() -> None:
     some = Attended()
     some.subscribe()
     some.machine.congested = True
-    assert some.machine.offer(1, 1) == (0, False)
+    assert some.machine.hand_in(1, 1) == (0, False)
     some.machine.congested = False
     assert one(some.tell(Writable()), ReadBatch).start == 1
     some.machine.congested = True

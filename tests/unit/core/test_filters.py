@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.core.channels.request import ChannelFilter, read_request
+from tocsin.core.channels.channel_filter import ChannelFilter, read_channel_filter
 from tocsin.core.filters import (
     ListingFilter,
     QueryFilter,
@@ -94,7 +94,7 @@ def test_any_text_has_one_kind_and_a_stored_one_never_fails(start: str, text: st
         if isinstance(stored, TopicFilter | SharedFilter):
             assert interest_of(name) == stored
         if isinstance(stored, ChannelFilter):
-            assert read_request(name) == stored
+            assert read_channel_filter(name) == stored
 
 
 def test_a_query_is_decoded_and_equal_ones_have_one_id() -> None:

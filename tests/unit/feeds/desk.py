@@ -9,10 +9,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from tocsin.feeds.agent import Agent, Work
-from tocsin.feeds.figures import Figures
 from tocsin.feeds.outlet import FeedWriter
+from tocsin.feeds.status import FeedCounts
 from tocsin.model.catalogue import Dataset, Feed, FeedSource
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 from tocsin.model.feeding import RECORDS, FeedCell, cell_key, decode_cell, table_spec
 from tocsin.model.publication import Publication, encode_publication
 from tocsin.model.subjects import messages_log, subject_of
@@ -59,7 +59,7 @@ class Desk:
         self, source: FeedSource, dataset: Dataset | None = None, *, name: str = "Reports", version: int = 1
     ) -> Work:
         feed = Feed(name, "Data", source, version)
-        return Work(feed, FeedWriter(feed, self.feeds, self.cells, PLACES), Figures(), lambda: dataset)
+        return Work(feed, FeedWriter(feed, self.feeds, self.cells, PLACES), FeedCounts(), lambda: dataset)
 
     async def publish(self, topic: str, payload: object = None, **more: Any) -> int:
         """A message above QoS 0, in the message log; its position."""

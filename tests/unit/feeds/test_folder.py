@@ -47,7 +47,7 @@ async def test_files_are_taken_and_moved_to_done(tmp_path: Path) -> None:
         b'{"n": 3}',
         b"no JSON",
     ]
-    assert (work.figures.records, work.figures.files) == (4, 2)
+    assert (work.counts.records, work.counts.files) == (4, 2)
 
 
 async def test_a_file_that_cannot_be_read_goes_to_failed_with_the_reason(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ async def test_a_file_that_cannot_be_read_goes_to_failed_with_the_reason(tmp_pat
     dropped(tmp_path, "what.txt", "?")
     dropped(tmp_path, "good.jsonl", '{"n": 1}')
     async with running(agent(work)):
-        await until(lambda: work.figures.failed_files == 2 and work.figures.files == 1, "all three")
+        await until(lambda: work.counts.failed_files == 2 and work.counts.files == 1, "all three")
         await until(lambda: not [each for each in tmp_path.iterdir() if each.is_file()], "moved")
     assert "not JSON" in (tmp_path / "failed" / "bad.json.error").read_text()
     assert "does not say what it is" in (tmp_path / "failed" / "what.txt.error").read_text()
@@ -72,7 +72,7 @@ async def test_an_unchanged_file_is_taken_once_and_a_changed_one_again(tmp_path:
             dropped(tmp_path, "a.jsonl", text)
             await until(lambda: not (tmp_path / "a.jsonl").exists(), "taken")
             await until(lambda: work.outlet.marks == {}, "left")
-            assert work.figures.records == count
+            assert work.counts.records == count
     assert await desk.records() == [{"n": 1}, {"n": 2}]
 
 
@@ -82,8 +82,8 @@ async def test_a_file_that_was_half_taken_is_gone_on_with(tmp_path: Path) -> Non
     dropped(tmp_path, "a.jsonl", lines)
     work = desk.work(FolderSource(str(tmp_path)))
     async with running(agent(work)):
-        await until(lambda: work.figures.records >= BATCH_MAX, "a part")
-    assert (tmp_path / "a.jsonl").exists() or work.figures.files
+        await until(lambda: work.counts.records >= BATCH_MAX, "a part")
+    assert (tmp_path / "a.jsonl").exists() or work.counts.files
     async with running(agent(desk.work(FolderSource(str(tmp_path))))):
         await until(lambda: (tmp_path / "done" / "a.jsonl").exists(), "the rest")
     assert [each["n"] for each in await desk.records()] == list(range(3 * BATCH_MAX))
@@ -99,7 +99,7 @@ async def test_a_file_that_was_taken_whole_but_not_moved_is_only_moved(tmp_path:
 
     work = desk.work(FolderSource(str(tmp_path)))
     async with running(Stopped(work, poll_s=0.01)):
-        await until(lambda: work.figures.files == 1, "taken")
+        await until(lambda: work.counts.files == 1, "taken")
     async with running(agent(desk.work(FolderSource(str(tmp_path))))):
         await until(lambda: (tmp_path / "done" / "a.jsonl").exists(), "moved")
     assert await desk.records() == [{"n": 1}]
@@ -114,7 +114,7 @@ async def test_files_that_are_being_written_folders_and_links_are_left_alone(tmp
     work = desk.work(FolderSource(str(tmp_path)))
     dropped(tmp_path, "z.jsonl", '{"n": 1}')
     async with running(agent(work)):
-        await until(lambda: work.figures.files == 1, "the one")
+        await until(lambda: work.counts.files == 1, "the one")
     assert await desk.records() == [{"n": 1}]
     assert (tmp_path / "link.csv").is_symlink()
 

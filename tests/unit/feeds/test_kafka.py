@@ -146,12 +146,12 @@ async def test_a_feed_begins_at_the_end_and_goes_on_by_offsets() -> None:
         await until(lambda: bool(work.outlet.marks), "the beginning")
         broker.say(0, b'{"n": 1}', None, b"no JSON")
         broker.say(1, b'{"n": 2}')
-        await until(lambda: work.figures.records == 3, "three")
+        await until(lambda: work.counts.records == 3, "three")
         await until(lambda: work.outlet.marks == {"0": 3, "1": 0}, "their offsets")
     broker.say(1, b'{"n": 3}')
     work = desk.work(SOURCE)
     async with running(agent(work, broker)):
-        await until(lambda: work.figures.records == 1, "the fourth")
+        await until(lambda: work.counts.records == 1, "the fourth")
     ids = {entry.id for entry in await desk.entries()}
     assert ids == {"reports.1.0.1", "reports.1.0.3", "reports.1.1.0", "reports.1.1.1"}
 
@@ -177,7 +177,7 @@ async def test_what_kafka_forgot_is_missed_and_the_rest_is_taken() -> None:
     work = desk.work(SOURCE)
     async with running(agent(work, broker)):
         assert await desk.until_records(2) == [{"n": 4}, {"n": 5}]
-    assert work.figures.missed == 1
+    assert work.counts.missed == 1
 
 
 async def test_an_absent_kafka_or_topic_is_reported_with_a_reason() -> None:

@@ -22,9 +22,9 @@ async def test_without_a_broker_a_feed_reports_it_and_reads_the_log(
         port = taken.getsockname()[1]
     desk = await Desk.open()
     work = desk.work(TopicSource("a"))
-    ear = LiveSubscriber(work.feed, [Server("127.0.0.1", port)], work.figures)
-    async with running(MessageAgent(work, desk.messages, NETWORK, live_max=4, ear=ear)):
-        await until(lambda: str(port) in work.figures.live_error, "the error")
+    subscriber = LiveSubscriber(work.feed, [Server("127.0.0.1", port)], work.counts)
+    async with running(MessageAgent(work, desk.messages, NETWORK, live_max=4, live=subscriber)):
+        await until(lambda: str(port) in work.counts.live_error, "the error")
         await desk.publish("a", {"n": 1})
         assert await desk.until_records(1) == [{"n": 1}]
-    assert work.figures.error == ""
+    assert work.counts.error == ""

@@ -106,7 +106,7 @@ async def test_a_failing_feed_reports_why_retries_and_harms_no_other(
         )
         await until(lambda: len(here.feeder.running) == 3, "all")
         failing = here.feeder.running["files"]
-        await until(lambda: "Make the folder" in failing.figures.error, "the error")
+        await until(lambda: "Make the folder" in failing.counts.error, "the error")
         await here.begun("a")
         await here.desk.publish("a", {"n": 1})
         await here.desk.until_records(1, "A")
@@ -117,7 +117,7 @@ async def test_a_failing_feed_reports_why_retries_and_harms_no_other(
         nowhere.mkdir()
         (nowhere / "a.jsonl").write_text('{"n": 2}')
         assert await here.desk.until_records(1, "Files") == [{"n": 2}]
-        await until(lambda: failing.figures.error == "", "the error is gone")
+        await until(lambda: failing.counts.error == "", "the error is gone")
 
 
 async def test_an_agent_with_a_bug_is_recreated_and_reports_the_bug(
@@ -134,8 +134,8 @@ async def test_an_agent_with_a_bug_is_recreated_and_reports_the_bug(
                 raise ZeroDivisionError("a bug")
             await super().run()
 
-    running = Running(work.feed, work.figures, lambda: work.outlet, work.dataset, lambda work: Buggy())
-    await until(lambda: work.figures.failures >= 2, "two failures")
+    running = Running(work.feed, work.counts, lambda: work.outlet, work.dataset, lambda work: Buggy())
+    await until(lambda: work.counts.failures >= 2, "two failures")
     status = await running.status()
     assert "ZeroDivisionError: a bug" in status.error
     broken.clear()

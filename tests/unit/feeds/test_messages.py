@@ -20,8 +20,8 @@ from tocsin.ports import BATCH_MAX, PAYLOAD_MAX_BYTES, Record
 DATASET = Dataset("Data", (Column("topic", "STRING"), Column("metadata", "MAP<STRING, STRING>")))
 
 
-def agent(desk: Desk, work: Work, ear: LiveSubscriber | None = None) -> MessageAgent:
-    return MessageAgent(work, desk.messages, NETWORK, live_max=4, ear=ear)
+def agent(desk: Desk, work: Work, live: LiveSubscriber | None = None) -> MessageAgent:
+    return MessageAgent(work, desk.messages, NETWORK, live_max=4, live=live)
 
 
 async def started(desk: Desk) -> None:
@@ -48,7 +48,7 @@ async def test_a_feed_begins_where_its_definition_says() -> None:
     await desk.publish("a", {"n": 2})
     work = desk.work(TopicSource("a"))
     work = Work(
-        Feed("Reports", "Data", TopicSource("a"), since=since), work.outlet, work.figures, work.dataset
+        Feed("Reports", "Data", TopicSource("a"), since=since), work.outlet, work.counts, work.dataset
     )
     async with running(agent(desk, work)):
         assert await desk.until_records(1) == [{"n": 2}]
@@ -107,7 +107,7 @@ async def test_a_backlog_of_many_batches_is_taken_whole() -> None:
         await desk.publish("a", {"n": number})
     work = desk.work(TopicSource("a"))
     async with running(agent(desk, work)):
-        await until(lambda: work.figures.records == 2 * BATCH_MAX + 5, "the backlog")
+        await until(lambda: work.counts.records == 2 * BATCH_MAX + 5, "the backlog")
     assert work.outlet.marks == {f"{NETWORK}.m.a": 2 * BATCH_MAX + 5}
 
 
@@ -129,7 +129,7 @@ async def test_a_record_that_the_log_does_not_take_is_cut() -> None:
         await started(desk)
         topic = "a" + "/b" * 100  # which the record says twice more: that is too much
         await desk.publish(topic, {"text": "x" * (PAYLOAD_MAX_BYTES - 400)})
-        await until(lambda: work.figures.records == 1, "the record")
+        await until(lambda: work.counts.records == 1, "the record")
     (entry,) = await desk.entries()
     assert len(entry.payload) == PAYLOAD_MAX_BYTES
 
@@ -144,7 +144,7 @@ async def test_messages_trimmed_before_they_were_taken_count_as_missed() -> None
     work = desk.work(TopicSource("a"))
     async with running(agent(desk, work)):
         assert [each["n"] for each in await desk.until_records(2)] == [2, 3]
-    assert work.figures.missed == 1
+    assert work.counts.missed == 1
 
 
 async def test_a_quiet_feed_misses_nothing_when_others_messages_are_trimmed(
@@ -167,7 +167,7 @@ async def test_a_quiet_feed_misses_nothing_when_others_messages_are_trimmed(
     again = desk.work(TopicSource("a"))
     async with running(agent(desk, again)):
         assert await desk.until_records(1) == [{"n": 9}]
-    assert again.figures.missed == 0
+    assert again.counts.missed == 0
 
 
 async def test_lag_counts_only_entries_that_concern_the_feed() -> None:
@@ -184,7 +184,7 @@ async def test_lag_counts_only_entries_that_concern_the_feed() -> None:
 
 
 class Whisper(LiveSubscriber):
-    """An ear that hears what a test says."""
+    """A subscriber that hears what a test says."""
 
     def __init__(self, messages: list[Heard]) -> None:
         self.run = "run"
@@ -204,7 +204,7 @@ async def test_qos_0_messages_are_taken_and_the_oldest_dropped_over_the_bound() 
         found = await desk.until_records(4)
     assert [each["n"] for each in found] == [2, 3, 4, 5]
     assert found[0] == {"n": 2, "topic": "a", "metadata": {"room": "1"}}
-    assert (work.figures.dropped, work.figures.live) == (2, 4)
+    assert (work.counts.dropped, work.counts.live) == (2, 4)
 
 
 async def test_metadata_that_messages_refer_to_are_found() -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from tests.unit.runtime.collector import said, samples
 from tocsin.errors import PortTaken
-from tocsin.feeds.figures import FeedStatus, Status
 from tocsin.feeds.metrics import render, served
+from tocsin.feeds.status import FeedStatus, Status
 
 STATUS = Status(
     (

@@ -18,8 +18,8 @@ from tocsin.model.results import (
     encode_notice,
     encode_subscription,
     k_of,
-    place,
-    position_of,
+    notice_position,
+    result_position,
 )
 
 values = st.lists(
@@ -73,5 +73,5 @@ def test_garbage_is_malformed(garbage: bytes) -> None:
     st.integers(0, ORDINALS - 1),
 )
 def test_places_are_in_the_order_of_notices_and_then_of_ordinals(a: int, i: int, b: int, j: int) -> None:
-    assert (place(a, i) < place(b, j)) == ((a, i) < (b, j))
-    assert position_of(place(a, i)) == a
+    assert (result_position(a, i) < result_position(b, j)) == ((a, i) < (b, j))
+    assert notice_position(result_position(a, i)) == a

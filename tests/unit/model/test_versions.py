@@ -133,7 +133,7 @@ WITHOUT: Final = {
 WITHOUT_JSON: Final = {
     "broker/channels/pulls.py": "the last message of an answer, which says its version",
     "client/pull.py": "the same, and the question, which says its own",
-    "broker/door/registrar.py": "the answer about an account, which says its version",
+    "broker/entrance/registrar.py": "the answer about an account, which says its version",
     "client/accounts.py": "the same, and the request, which says its own",
     "core/access/registration.py": "a request about an account, whose version is the key v",
     "coordinator/door/lookup.py": "answers of the door, which say their version",
@@ -158,7 +158,7 @@ WITHOUT_JSON: Final = {
     "pipeline/storage/delta.py": "Delta's log and its statistics",
     "pipeline/storage/fitting.py": "users' records",
     "pipeline/storage/parts.py": "from a task to its driver, in one run of Spark",
-    "pipeline/storage/sources.py": "users' files",
+    "pipeline/storage/user_files.py": "users' files",
     "pipeline/storage/values.py": "users' values",
     "pipeline/execution/subscription_tables.py": "a column of a Delta table, whose commits say their version",
     "pipeline/execution/writer.py": "from a task to its driver, in one run of Spark",
@@ -166,12 +166,12 @@ WITHOUT_JSON: Final = {
     "runtime/logs.py": "log lines, for people",
     "runtime/network/child_output.py": "log lines, for people",
     "runtime/process.py": "sealed by a format beside it",
-    "store/feed.py": "NATS",
+    "store/follower.py": "NATS",
     "store/jetstream.py": "NATS",
     "store/nats_protocol.py": "NATS",
     "store/server.py": "the configuration of a NATS server",
     "store/snapshots.py": "NATS",
-    "store/stream.py": "NATS",
+    "store/jetstream_stream.py": "NATS",
     "store/verdict.py": "NATS",
 }
 PRINTED: Final = ("cli/", "lab/", "sim/")  # output for people, or files of experiments

@@ -1,4 +1,4 @@
-"""A shop without Spark: real storage and language, a store in memory, and an engine that only remembers."""
+"""Definitions without Spark: real storage and language, a store in memory, and an engine that only remembers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tocsin.core.channels.schedule import Schedule
 from tocsin.model.catalogue import Column
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 from tocsin.pipeline.definitions.catalogue import Catalogue
 from tocsin.pipeline.definitions.definitions import Definitions
 from tocsin.pipeline.definitions.statements import StatementRunner
@@ -47,7 +47,7 @@ class RememberingEngine:
 
 
 class Workshop:
-    """A shop, its desk, and what is around them."""
+    """Definitions, their desk, and what is around them."""
 
     def __init__(self, root: Path, server: MemoryServer | None = None) -> None:
         self.root = root
@@ -63,7 +63,7 @@ class Workshop:
         await self.progress.load()
         self.catalogue = Catalogue(await self.store.table(PLACES.catalogue), self.progress)
         await self.catalogue.load()
-        self.shop = Definitions(
+        self.definitions = Definitions(
             self.catalogue,
             Landing(self.root),
             ResultsStore(self.root / "results"),
@@ -76,8 +76,8 @@ class Workshop:
             wake=self._wake,
             check=self._check,
         )
-        await self.shop.open()
-        self.desk = StatementRunner(self.shop, self.threads)
+        await self.definitions.open()
+        self.desk = StatementRunner(self.definitions, self.threads)
 
     def _wake(self) -> None:
         self.woken += 1

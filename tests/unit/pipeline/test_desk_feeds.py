@@ -20,7 +20,7 @@ async def test_a_feed_takes_what_comes_after_it_was_made(tmp_path: Path) -> None
     async def newest() -> int:
         return ends.pop(0)
 
-    desk = StatementRunner(workshop.shop, workshop.threads, newest)
+    desk = StatementRunner(workshop.definitions, workshop.threads, newest)
     try:
         reply = await desk.run(
             "CREATE DATASET D (n BIGINT); CREATE FEED F INTO D FROM TOPIC 'a'; CREATE FEED G INTO D FROM HTTP",

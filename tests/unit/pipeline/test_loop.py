@@ -72,7 +72,7 @@ class Running:
         self.feeds = await work.store.log(PLACES.feeds)
         self.subscriptions = await work.store.table(PLACES.subscriptions)
         self.ingest = Ingest(
-            work.shop.landing,
+            work.definitions.landing,
             self.feeds,
             "net.feeds.>",
             batch=10,
@@ -81,7 +81,7 @@ class Running:
             wake=self.woken.set,
         )
         self.loop = Loop(
-            work.shop,
+            work.definitions,
             self.ticker,  # type: ignore[arg-type]
             self.ingest,
             self.figures,
@@ -131,7 +131,7 @@ async def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 async def test_new_feed_data_runs_channels_and_a_failing_one_is_held_back(running: Running) -> None:
     cell = BackendSubscription("Good", (1,), "x")
     revision = await running.subscriptions.put(cell.key, encode_subscription(cell))
-    await running.until(lambda: len(running.work.shop.subscriptions) == 1)
+    await running.until(lambda: len(running.work.definitions.subscriptions) == 1)
     await running.until(lambda: running.ran("bad") == 1)
     assert running.ran("good") == 0, "there is nothing new"
     await running.feeds.append([Record(PLACES.feed_subject("wire"), b'{"n":5}', "r1")])
@@ -139,14 +139,14 @@ async def test_new_feed_data_runs_channels_and_a_failing_one_is_held_back(runnin
     names, versions, seen = running.ticker.ran[-1]
     assert names == ("good",) and versions == {"reports": 1} and seen == revision
     assert running.work.progress.ingested == 1
-    shop, now = running.work.shop, running.clock()
-    bad = channel_status(shop, running.figures, shop.catalogue.channels["bad"], now)
+    definitions, now = running.work.definitions, running.clock()
+    bad = channel_status(definitions, running.figures, definitions.catalogue.channels["bad"], now)
     assert (bad.failures, bad.error) == (1, "it broke")
-    good = channel_status(shop, running.figures, shop.catalogue.channels["good"], now)
+    good = channel_status(definitions, running.figures, definitions.catalogue.channels["good"], now)
     assert (good.subscriptions, good.results, good.matched, good.last_ms, good.error) == (1, 3, 2, 1.5, "")
-    dataset = dataset_status(shop, shop.catalogue.datasets["reports"], 0)
+    dataset = dataset_status(definitions, definitions.catalogue.datasets["reports"], 0)
     assert (dataset.rows, dataset.version, dataset.quarantined) == (1, 1, 0)
-    feed = feed_status(shop.catalogue.feeds["wire"], running.ingest, 4)
+    feed = feed_status(definitions.catalogue.feeds["wire"], running.ingest, 4)
     assert (feed.records, feed.position, feed.lag, feed.source) == (1, 1, 3, "http")
     running.work.now += 2_000_000
     await running.until(lambda: running.ran("bad") == 2)
@@ -172,7 +172,7 @@ async def test_the_idle_loop_warms_up_once_and_not_after_a_tick(
     await running.stop()
     idle = Running(running.work, monkeypatch)
     for name in ("good", "bad"):
-        running.work.shop.schedule.drop(name)
+        running.work.definitions.schedule.drop(name)
     await idle.start()
     await idle.until(lambda: idle.warmed == 1)
     for _ in range(20):
@@ -199,4 +199,4 @@ async def test_a_storage_that_refuses_is_tried_again_and_channels_go_on(
     await running.feeds.append([Record(PLACES.feed_subject("wire"), b'{"n":5}', "r1")])
     await running.until(lambda: running.ran("good") == 1)
     assert refused >= 4 and running.ran("bad") == 1
-    assert running.work.shop.landing.data.version("Reports") == 1
+    assert running.work.definitions.landing.data.version("Reports") == 1

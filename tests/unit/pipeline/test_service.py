@@ -21,7 +21,7 @@ import pyarrow as pa  # noqa: E402
 from tests.unit.pipeline.shops import Workshop  # noqa: E402
 from tocsin.broker.channels.result_reader import ResultSource  # noqa: E402
 from tocsin.model.answer import Answer, Reply  # noqa: E402
-from tocsin.model.channel_places import ChannelNames  # noqa: E402
+from tocsin.model.channel_names import ChannelNames  # noqa: E402
 from tocsin.model.results import Notice, encode_notice  # noqa: E402
 from tocsin.pipeline import service as module  # noqa: E402
 from tocsin.pipeline.definitions.answers import REPLY_MAX_BYTES, encode_reply, plain, table_answer  # noqa: E402
@@ -67,7 +67,7 @@ def committed(work: Workshop, *rows: tuple[str, str, str]) -> Notice:
     table = [("Near", 1, k, [broker], 0, payload, None) for k, broker, payload in rows]
     columns = zip(*table, strict=True)
     batch = pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, IN, strict=True)], schema=IN)
-    results = work.shop.results
+    results = work.definitions.results
     parts = parts_of([write_part(TaskOutput(str(results.root), 1, "run", 1), 0, 0, [batch])])
     return results.commit(1, parts, at_us=1).notices()[0]
 
@@ -80,7 +80,7 @@ async def test_scripts_status_and_runs(ask: Asking) -> None:
     assert reply["error"]["message"] == "there is no channel Nobody"
     await ask("sql", {"text": "CREATE CHANNEL C() EVERY 1 HOURS AS SELECT d.a FROM D d"})
     assert (await ask("run", {"channel": "c"}))["error"] is None
-    assert ask.work.shop.schedule.next_us(ask.work.now) == ask.work.now
+    assert ask.work.definitions.schedule.next_us(ask.work.now) == ask.work.now
 
 
 @pytest.mark.parametrize("verb", ["sql", "run", "results"])
@@ -109,7 +109,7 @@ async def test_a_bug_of_ours_costs_one_answer(ask: Asking, monkeypatch: pytest.M
     def broken(*arguments: Any) -> Any:
         raise KeyError("oops")
 
-    monkeypatch.setattr(ask.work.shop, "show", broken)
+    monkeypatch.setattr(ask.work.definitions, "show", broken)
     reply = await ask("sql", {"text": "SHOW DATASETS"})
     assert "went wrong on our side: KeyError" in reply["error"]["message"]
     assert (await ask("sql", {"text": "CREATE DATASET D (a STRING)"}))["error"] is None
@@ -201,7 +201,7 @@ async def test_a_question_of_a_newer_release_is_refused_and_changes_nothing(
     assert "is of format version 2, and this process reads up to version 1" in (
         words if isinstance(words, str) else words["message"]
     )
-    assert not ask.work.shop.catalogue.datasets
+    assert not ask.work.definitions.catalogue.datasets
 
 
 @pytest.mark.parametrize(

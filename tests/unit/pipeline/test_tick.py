@@ -12,7 +12,7 @@ import pytest
 pa = pytest.importorskip("pyarrow", reason="install the extra tocsin[spark]")
 
 from tocsin.errors import StorageUnusable, StoreUnavailable  # noqa: E402
-from tocsin.model.channel_places import ChannelNames  # noqa: E402
+from tocsin.model.channel_names import ChannelNames  # noqa: E402
 from tocsin.model.results import Notice, decode_notice  # noqa: E402
 from tocsin.pipeline import tick as module  # noqa: E402
 from tocsin.pipeline.execution.runs import Done, Due, Run  # noqa: E402

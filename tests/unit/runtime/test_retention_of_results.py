@@ -15,7 +15,7 @@ from tocsin.core.shared.stored_group import (
     encode_group,
     group_key,
 )
-from tocsin.model.results import NOTICES, place
+from tocsin.model.results import NOTICES, result_position
 from tocsin.ports import Log, LogSpec, Record, Table, TableSpec
 from tocsin.store.memory import MemoryServer, MemoryStore
 from tocsin.store.retention import retention_floor
@@ -55,30 +55,39 @@ async def test_without_sessions_nothing_is_needed() -> None:
 
 async def test_the_oldest_that_any_session_has_not_settled_is_the_floor() -> None:
     table, groups, log = await opened()
-    await put(table, "level", Progress(place(10, 0)))
+    await put(table, "level", Progress(result_position(10, 0)))
     assert await retention_floor(table, groups, log) == 10
-    await put(table, "behind", Progress(place(8, 3)))
+    await put(table, "behind", Progress(result_position(8, 3)))
     assert await retention_floor(table, groups, log) == 8
-    await put(table, "unsettled", Progress(place(9, 0), (place(4, 7), place(6, 0))))
+    await put(
+        table, "unsettled", Progress(result_position(9, 0), (result_position(4, 7), result_position(6, 0)))
+    )
     assert await retention_floor(table, groups, log) == 4
     for number in range(40):
-        await put(table, f"more-{number}", Progress(place(5 + number % 4, 0)))
+        await put(table, f"more-{number}", Progress(result_position(5 + number % 4, 0)))
     assert await retention_floor(table, groups, log) == 4
 
 
 async def test_critical_results_are_needed_by_themselves() -> None:
     table, groups, log = await opened()
-    await put(table, "a", Progress(place(8, 0)), critical=Progress(place(9, 0)))
+    await put(table, "a", Progress(result_position(8, 0)), critical=Progress(result_position(9, 0)))
     assert await retention_floor(table, groups, log) == 8
-    await put(table, "b", Progress(place(9, 0)), critical=Progress(place(9, 0), (place(5, 1),)))
+    await put(
+        table,
+        "b",
+        Progress(result_position(9, 0)),
+        critical=Progress(result_position(9, 0), (result_position(5, 1),)),
+    )
     assert await retention_floor(table, groups, log) == 5
 
 
 async def test_sessions_that_get_no_results_need_none() -> None:
     table, groups, log = await opened()
     await put(table, "never", None)
-    await put(table, "at QoS 0", Progress(place(2, 0)), {"$channel/Near/alice": Subscription(qos=0)})
-    await put(table, "unsubscribed", Progress(place(2, 0)), {"a": Subscription(qos=1)})
+    await put(
+        table, "at QoS 0", Progress(result_position(2, 0)), {"$channel/Near/alice": Subscription(qos=0)}
+    )
+    await put(table, "unsubscribed", Progress(result_position(2, 0)), {"a": Subscription(qos=1)})
     await table.put("unreadable", b"\xff")
     assert await retention_floor(table, groups, log) == 10
 
@@ -95,9 +104,11 @@ async def test_a_group_needs_what_it_has_not_settled() -> None:
     await put_group("of messages", 3)
     await put_group("not begun", 0, source=near)
     assert await retention_floor(table, groups, log) == 10
-    await put_group("behind", place(8, 1), source=near)
+    await put_group("behind", result_position(8, 1), source=near)
     assert await retention_floor(table, groups, log) == 8
-    await put_group("given back", place(9, 0), source=near, free={place(7, 3): ()})
+    await put_group("given back", result_position(9, 0), source=near, free={result_position(7, 3): ()})
     assert await retention_floor(table, groups, log) == 7
-    await put_group("claimed", place(9, 0), source=near, claims={"c": (Claim(place(6, 0), 1, 1),)})
+    await put_group(
+        "claimed", result_position(9, 0), source=near, claims={"c": (Claim(result_position(6, 0), 1, 1),)}
+    )
     assert await retention_floor(table, groups, log) == 6

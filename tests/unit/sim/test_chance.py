@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.sim.chance import MILLION, Chance, Streams
+from tocsin.sim.chance import MILLION, Chance, Chances
 
 
 def test_the_first_draws_of_a_seed_are_known() -> None:
@@ -55,14 +55,14 @@ def test_weights_are_kept() -> None:
 
 
 def test_a_draw_for_one_purpose_shifts_nothing_for_another() -> None:
-    quiet, busy = Streams(5), Streams(5)
-    busy.stream("store").below(10)
-    assert quiet.stream("network").below(1 << 50) == busy.stream("network").below(1 << 50)
+    quiet, busy = Chances(5), Chances(5)
+    busy.of("store").below(10)
+    assert quiet.of("network").below(1 << 50) == busy.of("network").below(1 << 50)
 
 
 def test_the_fingerprint_shows_every_draw() -> None:
-    one, other = Streams(5), Streams(5)
-    for streams in (one, other):
-        streams.stream("a"), streams.stream("b")
-    other.stream("b").below(2)
+    one, other = Chances(5), Chances(5)
+    for chances in (one, other):
+        chances.of("a"), chances.of("b")
+    other.of("b").below(2)
     assert one.fingerprint() != other.fingerprint()

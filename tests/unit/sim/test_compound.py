@@ -83,7 +83,7 @@ def test_a_moment_that_comes_after_the_fault_is_over_does_nothing() -> None:
 def test_in_a_storm_all_connections_of_a_node_break_and_it_stays() -> None:
     world = world_with(Storm(at_us=10, for_us=0, node="a"))
     seen: list[tuple[str, str, int]] = []
-    world.observers.on_life(lambda node, happening: seen.append((node, happening, world.now_us)))
+    world.observers.on_happening(lambda node, happening: seen.append((node, happening, world.now_us)))
     world.run_until(20)
     assert seen[-1] == ("a", "disconnected", 10) and statuses(world) == "rrr"
 

@@ -21,14 +21,14 @@ class NeverCrashes(Invariant):
     name = "a never crashes"
 
     def attach(self, world: World) -> None:
-        world.observers.on_life(lambda address, happening: self._look(address, happening))
+        world.observers.on_happening(lambda address, happening: self._look(address, happening))
 
     def _look(self, address: str, happening: str) -> None:
         if happening == "crashed":
             self.broken(f"{address} crashed")
 
     def finish(self, world: World) -> None:
-        if world.streams.seed == 13:
+        if world.chances.seed == 13:
             self.broken("thirteen")
 
 

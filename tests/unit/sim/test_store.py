@@ -180,7 +180,7 @@ def test_a_slow_store_applies_after_the_asker_gave_up() -> None:
         bench = Bench()
         bench.world.store.weather.append(StoreWeather(slow_us=4 * DEADLINE_US))
         for _ in range(attempt):
-            bench.world.streams.stream("store").below(2)
+            bench.world.chances.of("store").below(2)
         bench.ask(append("one"), within_us=DEADLINE_US)
         applied_by_then = bench.last_position
         bench.world.run_until(5 * DEADLINE_US)

@@ -1,4 +1,4 @@
-"""How the world runs machines: events, effects, lives, clocks and faults of nodes."""
+"""How the world runs machines: events, effects, starts, clocks and faults of nodes."""
 
 from __future__ import annotations
 
@@ -288,7 +288,7 @@ def test_those_who_look_are_told() -> None:
     world = world_of(a=Probe(on_start(Send(to="b", message=Ping(1)), Say(text="hello"))), b=Probe())
     world.observers.on_delivery(Ping, lambda sender, to, message: seen.append((sender, to, message.number)))
     world.observers.on_say("hello", lambda address, say: seen.append((address, say.text)))
-    world.observers.on_life(lambda address, happening: seen.append((address, happening)))
+    world.observers.on_happening(lambda address, happening: seen.append((address, happening)))
     events: list[int] = []
     world.observers.after_every_event(lambda: events.append(world.now_us))
     world.run_until(2 * MS)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tocsin.core.coordination.names import StoreNames
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 from tocsin.model.subjects import messages_log
 from tocsin.store import jetstream_log, rules
-from tocsin.store.stream import own_marks
+from tocsin.store.jetstream_stream import own_marks
 
 
 def test_marks_are_below_a_wildcard_of_the_streams_own() -> None:

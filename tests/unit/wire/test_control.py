@@ -18,8 +18,8 @@ from tocsin.wire.control import (
     NAME_MAX,
     REFUGES_MAX,
     Beat,
-    Clear,
     Expected,
+    KnownUpTo,
     Links,
     Measure,
     Moves,
@@ -52,7 +52,7 @@ MESSAGES = [
     Pulse(2, 7, 3, (INFO,), (("south-1", INFO),), 9),
     Unknown(2, 7),
     Expected(2, 7, 4),
-    Clear(2, 7, 4),
+    KnownUpTo(2, 7, 4),
 ]
 
 

@@ -35,8 +35,8 @@ A remote fail-over of one broker needs a cluster in which nobody else can stand 
 | --- | --- |
 | ``script`` | the users' homes, their movements, the emergencies; the network's settings |
 | ``application`` | datasets, feeds and the channel in SQL, and the messages that feed them |
-| ``crowd``, ``company`` | the subscribers, in processes of their own; these processes, from outside |
-| ``crier`` | the publisher of emergencies |
+| ``crowd``, ``crowd_processes`` | the subscribers, in processes of their own; these processes, from outside |
+| ``publisher`` | the publisher of emergencies |
 | ``down`` | killing brokers, and keeping them down |
 | ``ledger``, ``chronicle``, ``course`` | what subscribers see, what coordinators decide, and how a recovery went |
 | ``backend``, ``account`` | what was committed; held against what was received |

@@ -14,7 +14,7 @@ from tocsin.config import Settings
 from tocsin.core.coordination.names import StoreNames
 from tocsin.core.supervision.machine import Row
 from tocsin.errors import DeadlineExceeded, OperatorError
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 from tocsin.model.network import broker_address
 from tocsin.runtime import extra
 from tocsin.runtime.network.supervisor import log_path
@@ -23,12 +23,12 @@ from tocsin_demo.network import Running, running
 from tocsin_demo.scene.account import Account, Result, account
 from tocsin_demo.scene.backend import Backend, backend
 from tocsin_demo.scene.chronicle import Chronicle, took_over
-from tocsin_demo.scene.company import Company
 from tocsin_demo.scene.course import Course, Failure
-from tocsin_demo.scene.crier import Crier
+from tocsin_demo.scene.crowd_processes import CrowdProcesses
 from tocsin_demo.scene.down import Down
 from tocsin_demo.scene.ledger import Ledger
 from tocsin_demo.scene.notices import Notices
+from tocsin_demo.scene.publisher import EmergencyPublisher
 from tocsin_demo.scene.script import Script
 from tocsin_demo.traces import Emergency
 
@@ -54,10 +54,10 @@ class Scene:
         self.names = [name for name, _ in script.cast()]
         servers = {f"{host}:{port}": broker for broker, (host, port) in network.servers.items()}
         self.ledger = Ledger([home.broker for _, home in script.cast()], servers)
-        self.crier = Crier(network.servers.values())
+        self.publisher = EmergencyPublisher(network.servers.values())
         self.failures: list[Failure] = []
         self.begun_s: float | None = None  # when the play began
-        self._company = Company(self.ledger)
+        self._crowd = CrowdProcesses(self.ledger)
         self._down = down
         self._tasks: list[asyncio.Task[None]] = []
         self._playing: asyncio.Task[None] | None = None
@@ -74,13 +74,13 @@ class Scene:
         await self._follow_log(stack)
         tell("the application is defined: datasets, feeds and a channel, in SQL")
         await self.backend.define(self.script.period_s)
-        await self.crier.enter(stack)
+        await self.publisher.enter(stack)
         tell("backups are chosen")
         await self.until(lambda: self.chronicle.planned(self.network.servers), "backups", PLAN_S)
         tell(f"{self.script.subscribers - len(self.script.later)} subscribers come")
-        await self._company.enter(stack, self.script, self.network.servers)
-        self._keep(self._company.listen())
-        await self.backend.held(self._company.there, HOLD_S)
+        await self._crowd.enter(stack, self.script, self.network.servers)
+        self._keep(self._crowd.listen())
+        await self.backend.held(self._crowd.there, HOLD_S)
         tell("a rehearsal: Spark compiles the channel")
         await self._rehearse()
 
@@ -88,8 +88,8 @@ class Scene:
         """Let something happen that concerns nobody, so that the first execution of the play is like any other."""
         before = (await self.backend.channel())["executions"]
         await self.strike(NOWHERE)
-        await self.backend.executes(self.crier.published, before, EXECUTE_S)
-        self._rehearsed = self.crier.published
+        await self.backend.executes(self.publisher.published, before, EXECUTE_S)
+        self._rehearsed = self.publisher.published
 
     async def _follow_log(self, stack: AsyncExitStack) -> None:
         settings = self.network.settings
@@ -141,32 +141,32 @@ class Scene:
     async def begin(self) -> None:
         """Let people walk, and emergencies happen, from now on."""
         self.begun_s = time.monotonic()
-        await self._company.begin(self.begun_s)
-        self._playing = asyncio.create_task(self.crier.play(self.script.happenings(), self.begun_s))
+        await self._crowd.begin(self.begun_s)
+        self._playing = asyncio.create_task(self.publisher.play(self.script.happenings(), self.begun_s))
 
     async def strike(self, emergency: Emergency) -> int:
         """Let an emergency happen that is not in the script; its number, once it is published."""
-        return await self.crier.strike(emergency)
+        return await self.publisher.strike(emergency)
 
     async def come(self, subscribers: Collection[int], deadline_s: float) -> None:
         """Have these come, for the first time or again, and return when they are subscribed."""
-        await self._company.come(subscribers)
+        await self._crowd.come(subscribers)
         await self._attended(self.ledger.absent - {*subscribers}, deadline_s)
 
     async def go(self, subscribers: Collection[int], deadline_s: float) -> None:
         """Have these take leave, and return when they are gone. Their sessions stay."""
-        await self._company.go(subscribers)
+        await self._crowd.go(subscribers)
         await self._attended(self.ledger.absent | {*subscribers}, deadline_s)
 
     async def _attended(self, absent: set[int], deadline_s: float) -> None:
         self.ledger.absent = absent
         present = self.script.subscribers - len(absent)
-        await self.until(lambda: self._company.there == present, f"{present} subscribers", deadline_s)
+        await self.until(lambda: self._crowd.there == present, f"{present} subscribers", deadline_s)
 
     @property
     def happened(self) -> int:
         """How many emergencies were published since the play began."""
-        return self.crier.published - self._rehearsed
+        return self.publisher.published - self._rehearsed
 
     @property
     def brokers(self) -> dict[str, Row]:
@@ -272,12 +272,12 @@ class Scene:
 
     async def finish(self) -> None:
         """Let nothing more happen, and have everything that did executed. Then nothing more is committed."""
-        await self._company.rest()
-        self.crier.rest()
+        await self._crowd.rest()
+        self.publisher.rest()
         if self._playing is not None:
             await asyncio.wait((self._playing,))
             self.check()
-        await self.backend.executed(self.crier.published, EXECUTE_S)
+        await self.backend.executed(self.publisher.published, EXECUTE_S)
 
     async def account(self, settle_s: float = SETTLE_S) -> Account:
         """Hold what was committed against what was received, once all has arrived, or ``settle_s`` are over.

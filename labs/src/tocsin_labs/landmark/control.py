@@ -71,19 +71,19 @@ async def run(plan: Control, stage: Stage, found: list[Controlled]) -> None:
 
 
 async def _measure(plan: Control, network: Fleet, brokers: int) -> Controlled:
-    meter, ear = Meter(network.pids), Ear()
+    meter, counter = Meter(network.pids), BeatCounter()
     rates: list[float] = []
     async with network.store.bus.subscribe(f"{network.settings.network}.to.>") as heard:
-        listening = asyncio.create_task(ear.listen(heard))
+        listening = asyncio.create_task(counter.listen(heard))
         busy = asyncio.create_task(network.busy(plan.looks * plan.look_s))
-        ear.bytes, began, first = 0, time.monotonic(), meter.look()
+        counter.bytes, began, first = 0, time.monotonic(), meter.look()
         before, before_s = first, began
         for _ in range(plan.looks):
             await asyncio.sleep(plan.look_s)
             after, after_s = meter.look(), time.monotonic()
             rates.append(among(between(before, after)).wire_bytes / KB / (after_s - before_s))
             before, before_s = after, after_s
-        took_s, beats = time.monotonic() - began, ear.bytes
+        took_s, beats = time.monotonic() - began, counter.bytes
         listening.cancel()
         await asyncio.gather(listening, return_exceptions=True)
     async with network.traced() as trace:
@@ -113,7 +113,7 @@ def _is_broker(process: str) -> bool:
     return process.startswith(broker_address(""))
 
 
-class Ear:
+class BeatCounter:
     """Counts the bytes of beats and pulses."""
 
     def __init__(self) -> None:

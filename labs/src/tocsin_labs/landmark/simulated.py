@@ -35,11 +35,11 @@ from tocsin.core.coordination.participant.signals import (
     InterestsChanged,
     Leaving,
     Orphaned,
-    PlacesChanged,
     Promoted,
     RoutesChanged,
     StandDown,
     StandIn,
+    StandInsChanged,
 )
 from tocsin.core.coordination.state.state import State
 from tocsin.core.machine import Effect, Event, Listen, Received, Send, Started, Stop
@@ -171,7 +171,7 @@ class Planner:
         self.plans = 0
         self.processor_s = 0.0
         self._world = world
-        self._chance = world.streams.stream("asking")
+        self._chance = world.chances.of("asking")
         self._known = {
             broker: (dict(held), Summary(1, 1, {}, resources=1.0)) for broker, held in holdings.items()
         }
@@ -246,13 +246,13 @@ class Network:
         self.coordinator = Metered(Coordinator("coordinator-1", PLACES, options(settings)))
         world.add(LEADER, lambda _disk: self.coordinator)
         world.group(COORDINATOR, (LEADER,))
-        self.planner = Planner(world, holdings_of(brokers, world.streams.stream("holdings")))
-        for kind in (RoutesChanged, DestinationsChanged, PlacesChanged, Orphaned, Adopted):
+        self.planner = Planner(world, holdings_of(brokers, world.chances.of("holdings")))
+        for kind in (RoutesChanged, DestinationsChanged, StandInsChanged, Orphaned, Adopted):
             world.own(kind, lambda address, effect: None)
         world.own(BackupsKnown, self._tell)
         world.own(StandIn, self._tell)
         world.own(StandDown, self._tell)
-        chance = world.streams.stream("start")
+        chance = world.chances.of("start")
         for each in brokers:
             make, start_us = partial(self._make, each), chance.below(SPREAD_US)
             world.group(broker_address(each.id), (each.id,))
@@ -290,6 +290,6 @@ class Network:
     def is_whole(self) -> bool:
         """Whether every broker is there under its own name, and nobody has another's place."""
         members, survival = self.state.members, self.state.survival
-        if survival.places or survival.promotions or len(members) != len(self.brokers):
+        if survival.vacancies or survival.promotions or len(members) != len(self.brokers):
             return False
         return all(each.id in members and members[each.id].info == each for each in self.brokers.values())

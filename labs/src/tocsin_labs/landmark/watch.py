@@ -50,7 +50,7 @@ class Watch:
         self._forget()
         network.told.append(self._told)
         network.world.observers.on_entry(PLACES.commands.name, self._look)
-        network.world.observers.on_life(self._life)
+        network.world.observers.on_happening(self._on_happening)
 
     def _forget(self) -> None:
         self._lost: dict[str, int] = {}
@@ -110,7 +110,7 @@ class Watch:
 
     # ── what happens ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _life(self, address: Address, happening: str) -> None:
+    def _on_happening(self, address: Address, happening: str) -> None:
         if happening == "started":
             self._backups.pop(address, None)
 

@@ -159,7 +159,7 @@ def stand_ins(workload: Workload, chosen: Plan, lost: Sequence[str]) -> dict[str
     for name in lost:
         members.discard(name)
         survival.lost(_info(workload, name), members)
-    return {name: survival.places[name].by for name in lost}
+    return {name: survival.vacancies[name].by for name in lost}
 
 
 def _info(workload: Workload, name: str) -> BrokerInfo:

@@ -18,7 +18,7 @@ from tocsin.core.replication.gamma import Copy
 from tocsin.core.replication.primary import Primary
 from tocsin.core.replication.signals import BackupsSet, Policy, Prepare, Unprepare
 from tocsin.model.network import Message, broker_address
-from tocsin.model.results import place, position_of
+from tocsin.model.results import notice_position, result_position
 from tocsin.sim.schedule import Schedule
 from tocsin.wire.replication import (
     LOCAL,
@@ -81,7 +81,7 @@ class Home:
         """All who have k got the results of that notice."""
         clients = self.by_k.get(k)
         if clients:
-            reached = Positions(results=place(notice, 0))
+            reached = Positions(results=result_position(notice, 0))
             for client in clients:
                 self.at[client] = reached
 
@@ -201,7 +201,7 @@ class Replicas:
                 continue
             k = home.k_of[client]
             count = self._backend.between(
-                self._workload.channel_of(k), position_of(known.results), position_of(reached.results)
+                self._workload.channel_of(k), notice_position(known.results), notice_position(reached.results)
             )
             found.setdefault(k, []).append(count)
         return found

@@ -14,8 +14,8 @@ from typing import Final, Literal
 
 import structlog
 
+from tocsin.core.channels.channel_filter import ChannelFilter, read_channel_filter
 from tocsin.core.channels.machine import ChannelHoldings
-from tocsin.core.channels.request import ChannelFilter, read_request
 from tocsin.core.channels.signals import (
     CellFound,
     Counted,
@@ -79,7 +79,7 @@ class BackendSubscriptions:
         self.machine = ChannelHoldings(broker)
         if borrowed:
             self.machine.borrow()
-        self.generation = 0  # grows whenever a channel is defined, or is no more
+        self.definition_changes = 0  # grows whenever a channel is defined, or is no more
         self._saw = saw
         self._altered = altered
         self._catalogue = catalogue
@@ -125,7 +125,7 @@ class BackendSubscriptions:
     async def refresh(self, name: str) -> None:
         """Look for the channel of a subscription: it may be so new that the watch did not report it yet."""
         try:
-            await self._read(f"{PREFIX}{read_request(name).channel.lower()}")
+            await self._read(f"{PREFIX}{read_channel_filter(name).channel.lower()}")
         except TocsinError as error:
             self._log.info("a channel could not be looked for", subscription=name, problem=str(error))
 
@@ -164,13 +164,13 @@ class BackendSubscriptions:
         if isinstance(channel, Channel) and (known is None or known.version <= channel.version):
             self._defined.add(key)
             self._post(Defined(channel=channel, cause=f"{self._broker}:{key}"))
-            self.generation += 1
+            self.definition_changes += 1
             self._altered(channel.name.lower())
 
     def _undefine(self, key: str) -> None:
         self._defined.discard(key)
         self._post(Undefined(name=key.removeprefix(PREFIX), cause=f"{self._broker}:{key}"))
-        self.generation += 1
+        self.definition_changes += 1
 
     # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────
 

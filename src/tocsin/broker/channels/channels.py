@@ -42,7 +42,7 @@ class Channels:
         self._bytes: dict[str, int] = {}  # by name: of results since they were counted
         # Name → the topic that rules of access are about, as the channels were defined then.
         self._topics: dict[str, str] = {}
-        self._defined = backend.generation
+        self._defined = backend.definition_changes
 
     def held(self) -> Iterator[tuple[str, int]]:
         """The channel subscriptions of clients here, and their numbers."""
@@ -109,8 +109,8 @@ class Channels:
 
     def may_receive(self, taker: Recipient, name: str) -> bool:
         """Whether the rules of access let a client have what it is subscribed to."""
-        if self._defined != self.backend.generation:
-            self._defined = self.backend.generation
+        if self._defined != self.backend.definition_changes:
+            self._defined = self.backend.definition_changes
             self._topics.clear()
         topic = self._topics.get(name)
         if topic is None:
@@ -131,7 +131,7 @@ class Channels:
                 for taker, subscription in takers.items():
                     if place > subscription.since and self.may_receive(taker, name):
                         granted = grant_of_results(subscription)
-                        taker.delivery.offer_result(place, critical, granted, frames)
+                        taker.delivery.hand_in_result(place, critical, granted, frames)
 
     def publication(self, name: str, place: int, notice: Notice, result: Result) -> Publication:
         """A result as it is sent to those who subscribed under a name."""

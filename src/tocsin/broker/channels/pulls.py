@@ -18,6 +18,7 @@ from tocsin.broker.channels.channels import Channels
 from tocsin.broker.channels.results import ResultBatch
 from tocsin.broker.client import ClientConnection
 from tocsin.core.budgets.budget import Kind
+from tocsin.core.channels.channel_filter import Bound
 from tocsin.core.channels.pull import (
     ANSWER_BYTES,
     ANSWER_TYPE,
@@ -30,7 +31,6 @@ from tocsin.core.channels.pull import (
     read_pull,
 )
 from tocsin.core.channels.questions import ANSWER_S, PER_CLIENT, Questions
-from tocsin.core.channels.request import Bound
 from tocsin.core.delivery.grant import Grant, frame_of
 from tocsin.errors import TocsinError, Trimmed
 from tocsin.model.publication import Publication

@@ -23,7 +23,7 @@ from tocsin.broker.channels.result_reader import ResultSource
 from tocsin.core.channels.pull import newest_within
 from tocsin.errors import Malformed, StoreError, TocsinError, Trimmed
 from tocsin.model.priority import CRITICAL
-from tocsin.model.results import ORDINALS, Execution, Notice, decode_notice, place, position_of
+from tocsin.model.results import ORDINALS, Execution, Notice, decode_notice, notice_position, result_position
 from tocsin.ports import Entry, Log
 from tocsin.results.reader import Result
 
@@ -57,7 +57,7 @@ class Results:
         *,
         unseen: Callable[[Notice], Collection[str]],
     ) -> None:
-        self.tail = self.done = place(1, 0) - 1
+        self.tail = self.done = result_position(1, 0) - 1
         self.dispatched = 0  # results
         self._newest = 0  # the position of the newest notice, at the last look
         self._expected = False  # whether anybody here was ever subscribed to a channel
@@ -78,11 +78,11 @@ class Results:
 
     async def open(self) -> None:
         """Find where the notices end: what comes after is dispatched."""
-        self.tail = self.done = place(await self._log.last() + 1, 0) - 1
+        self.tail = self.done = result_position(await self._log.last() + 1, 0) - 1
 
     async def end(self) -> int:
         """A place that everything whose notice is there by now is at or before, whatever was dispatched here."""
-        return place(await self._log.last(fresh=True) + 1, 0) - 1
+        return result_position(await self._log.last(fresh=True) + 1, 0) - 1
 
     async def look(self) -> None:
         """See how many notices there are, to report how far behind we are, if anybody here waits for results."""
@@ -94,7 +94,7 @@ class Results:
     @property
     def behind(self) -> int:
         """Notices that were there at the last look, and are not dispatched yet."""
-        return max(0, self._newest + 1 - position_of(self.done + 1))
+        return max(0, self._newest + 1 - notice_position(self.done + 1))
 
     # ── following ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -102,14 +102,14 @@ class Results:
         """Dispatch each result of every notice, with its place and notice, for as long as the broker lives."""
         while True:
             try:
-                async for entry in self._log.follow(self._subject, position_of(self.done + 1)):
+                async for entry in self._log.follow(self._subject, notice_position(self.done + 1)):
                     await self._take(entry, dispatch)
             except Trimmed as error:  # we were away for longer than notices are kept
                 self._logger.error("results were trimmed before they were delivered", problem=str(error))
-                self.tail = self.done = max(self.done, place(error.oldest, 0) - 1)
+                self.tail = self.done = max(self.done, result_position(error.oldest, 0) - 1)
 
     async def _take(self, entry: Entry, dispatch: Dispatch) -> None:
-        self.tail = place(entry.position + 1, 0) - 1
+        self.tail = result_position(entry.position + 1, 0) - 1
         notice = self._notice(entry)
         if notice is not None:
             await self._pass_on(entry.position, notice, frozenset(self._unseen(notice)), dispatch)
@@ -122,7 +122,7 @@ class Results:
         if not unseen and all(file.broker != self._broker for file in notice.files):
             return
         while True:
-            start = max(0, self.done + 1 - place(position, 0))
+            start = max(0, self.done + 1 - result_position(position, 0))
             try:
                 rows = self._source.rows(notice, self._broker, unseen, start)
                 while some := await self._source.some(rows, ROWS):
@@ -141,7 +141,7 @@ class Results:
         self, position: int, notice: Notice, results: list[Result], dispatch: Dispatch
     ) -> None:
         for result in results:
-            where = place(position, result.ordinal)
+            where = result_position(position, result.ordinal)
             dispatch(where, notice, result)
             self.done = where
         self.dispatched += len(results)
@@ -164,26 +164,26 @@ class Results:
         the notices are no longer kept.
         """
         try:
-            page = await self._log.read(self._subject, position_of(start), limit=BATCH_NOTICES)
+            page = await self._log.read(self._subject, notice_position(start), limit=BATCH_NOTICES)
         except Trimmed as error:
-            raise Trimmed(error.log, start, place(error.oldest, 0)) from None
+            raise Trimmed(error.log, start, result_position(error.oldest, 0)) from None
         found: list[tuple[int, Notice, Result]] = []
         size = 0
         for entry in page.entries:
             notice = self._notice(entry)
             if notice is None:
                 continue
-            first = start % ORDINALS if entry.position == position_of(start) else 0
+            first = start % ORDINALS if entry.position == notice_position(start) else 0
             room = limit - len(found)
             executed = {each.channel.lower() for each in notice.executions if _has(each, critical)}
             wanted = [k for k, name in ks.items() if name in executed]
             some = await self._found(notice, wanted, first, room, BATCH_BYTES - size, critical)
             some, cut = _within(some, BATCH_BYTES - size)
             size += sum(len(each.payload) for each in some)
-            found += [(place(entry.position, each.ordinal), notice, each) for each in some]
+            found += [(result_position(entry.position, each.ordinal), notice, each) for each in some]
             if cut or len(some) == room:
                 return ResultBatch(found, found[-1][0] + 1, more=True)
-        return ResultBatch(found, place(page.next, 0), more=page.next <= page.last)
+        return ResultBatch(found, result_position(page.next, 0), more=page.next <= page.last)
 
     async def newest(self, k: str, channel: str, limit: int) -> ResultBatch:
         """The newest results of a k, oldest first; ``next`` is the place behind the newest notice that was looked at.
@@ -204,11 +204,13 @@ class Results:
                 if notice is None or all(each.channel.lower() != channel for each in notice.executions):
                     continue
                 last = newest_within(await self._last(notice, k, limit), limit - len(found))
-                found = [(place(entry.position, each.ordinal), notice, each) for each in last] + found
+                found = [
+                    (result_position(entry.position, each.ordinal), notice, each) for each in last
+                ] + found
                 if len(found) >= limit or _size(found) >= BATCH_BYTES:
                     break
             until = begin
-        return ResultBatch(found, place(end, 0))
+        return ResultBatch(found, result_position(end, 0))
 
     async def _last(self, notice: Notice, k: str, limit: int) -> list[Result]:
         """The last results of a k in a notice."""

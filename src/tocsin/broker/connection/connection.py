@@ -80,7 +80,7 @@ SERVER_UNAVAILABLE: Final = 0x88
 SESSION_TAKEN_OVER: Final = 0x8E  # the session is another connection's to keep or to forget
 
 if TYPE_CHECKING:
-    from tocsin.broker.door.listener import Listener
+    from tocsin.broker.entrance.listener import Listener
 
 
 class Connection(asyncio.Protocol):
@@ -550,7 +550,7 @@ class Connection(asyncio.Protocol):
             self._coming_in = Tasks("a client that comes in", self._failed)
             self._coming_in.spawn(self._resume(accepted))
             return
-        self._durable.entrance.client_came(self.client_id, user)
+        self._durable.session_entry.client_came(self.client_id, user)
         self._begin(None, 0, accepted)
         self._welcome(accepted, present=False)
 
@@ -618,7 +618,7 @@ class Connection(asyncio.Protocol):
     async def _resume(self, accepted: Accepted) -> None:
         """Take the client's stored session, whichever broker has it now."""
         try:
-            taken = await self._durable.entrance.take(
+            taken = await self._durable.session_entry.take(
                 self.client_id,
                 owner=self.user,
                 clean=accepted.clean_start,

@@ -34,7 +34,7 @@ from tocsin.broker.delivery.durable import Durable
 from tocsin.broker.forwarding.exchange import Exchange
 from tocsin.broker.shared.group import NoMember
 from tocsin.core.budgets.budget import Kind, Refusal
-from tocsin.core.channels.request import ChannelFilter
+from tocsin.core.channels.channel_filter import ChannelFilter
 from tocsin.core.delivery.grant import Grant
 from tocsin.core.delivery.stored_session import StoredSession
 from tocsin.core.filters import (
@@ -146,7 +146,7 @@ class ClientSubscriber:
     @property
     def _holder(self) -> str:
         """The session, as groups and backend subscriptions know it: nobody else's has this name."""
-        return self._session or f"{self._durable.groups.life} {self._cause}"
+        return self._session or f"{self._durable.groups.incarnation} {self._cause}"
 
     # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -156,7 +156,7 @@ class ClientSubscriber:
         self._session, self._epoch = session.uid, session.epoch
         names = session.named(SharedFilter)
         if names:
-            await self._durable.groups.live()
+            await self._durable.groups.write_incarnation()
         found = await asyncio.gather(*(self._join(name, session.subscriptions[name]) for name in names))
         claims: list[tuple[str, Claim]] = []
         for name, outcome in zip(names, found, strict=True):
@@ -354,7 +354,7 @@ class ClientSubscriber:
             finally:
                 del self._unsure[saving]
 
-    def hurry(self) -> None:
+    def release_waits(self) -> None:
         """The store cannot be reached."""
         for saving in self._unsure or ():
             saving.wake()
@@ -372,7 +372,7 @@ class ClientSubscriber:
     async def _joined(self, wanted: SharedFilter, subscription: Subscription) -> Problem | None:
         """Return when the client is a member of a group; or why it is none."""
         try:
-            await self._durable.groups.live()
+            await self._durable.groups.write_incarnation()
         except StoreFull:
             full = NoMember(wanted.name, NO_ROOM, full=True)
             return str(full), full.code

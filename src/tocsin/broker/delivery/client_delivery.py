@@ -1,7 +1,7 @@
 """The shell of ``core.delivery.machine``: one client's durable deliveries and its stored session.
 
 A client that is behind has the message log and results of channels read in batches. Entries that are not for it (by its
-rights, its maximum packet size, its subscriptions and their age) are left out here; the rest is offered to its
+rights, its maximum packet size, its subscriptions and their age) are left out here; the rest is handed in to its
 delivery.
 """
 
@@ -35,14 +35,14 @@ from tocsin.core.delivery.signals import (
     Ended,
     Gone,
     Kept,
-    Offered,
+    MatchedEntry,
+    MatchedResult,
     Overfull,
     ReadBatch,
     ReadFailed,
     ReadResults,
     ReleaseAsked,
     Reply,
-    ResultOffered,
     ResultsFailed,
     ResultsRead,
     StreamSaid,
@@ -276,12 +276,12 @@ class DurableDelivery:
             act()
 
     def depart(self) -> None:
-        """Nothing is offered to the client from now on; everything up to here was."""
+        """Nothing is handed in to the client from now on; everything up to here was."""
         self._departed = True
         self._pass()
 
     def _pass(self) -> None:
-        """Everything that was dispatched up to now was offered, if it was for the client."""
+        """Everything that was dispatched up to now was handed in, if it was for the client."""
         self._machine.passed(self._message_log.tail)
         self._machine.results.passed(self._channels.results.done)
 
@@ -307,25 +307,25 @@ class DurableDelivery:
 
     # ── messages to the client ──────────────────────────────────────────────────────────────────────────────
 
-    def offer(self, entry: Entry, critical: bool, granted: Grant, frames: Frames) -> None:
-        """The hot path: an entry that the journal has just brought."""
+    def hand_in(self, entry: Entry, critical: bool, granted: Grant, frames: Frames) -> None:
+        """The hot path: an entry that the log has just brought."""
         if too_large(self._connection, frames, granted):
             return
         machine = self._machine
-        packet_id, repeat = machine.messages.offer(entry.position, granted.qos, critical, machine.congested)
+        packet_id, repeat = machine.messages.hand_in(entry.position, granted.qos, critical, machine.congested)
         if packet_id:
             reach(BEFORE_SEND)
             frame = frames.of(self._connection.version, granted, packet_id, repeat)
             self.sent_bytes += len(frame)
             self._connection.queue(frame)
 
-    def offer_result(self, place: int, critical: bool, granted: Grant, frames: Frames) -> None:
+    def hand_in_result(self, place: int, critical: bool, granted: Grant, frames: Frames) -> None:
         """The same of a result that a notice has just brought; at QoS 0 it is sent once."""
         if too_large(self._connection, frames, granted):
             return
         packet_id, repeat = 0, False
         if granted.qos:
-            packet_id, repeat = self._machine.results.offer(place, critical, self._machine.congested)
+            packet_id, repeat = self._machine.results.hand_in(place, critical, self._machine.congested)
         if packet_id or not granted.qos:
             reach(BEFORE_SEND)
             self._channels.sent += 1
@@ -464,17 +464,17 @@ async def read_messages(
     try:
         batch = await message_log.read(read_for(asked.filters), asked.start, critical=critical)
         entries = await message_log.resolved(batch.entries) if _judges(asked.filters) else batch.entries
-        each = (_offered(entry, message_log, recipient, subscriptions) for entry in entries)
-        offered = [one for one in each if one is not None]
+        each = (_matched(entry, message_log, recipient, subscriptions) for entry in entries)
+        matched = [one for one in each if one is not None]
     except TocsinError as error:
         return ReadFailed(error=error, critical=critical, cause=asked.cause)
     tail = message_log.critical_tail if critical else message_log.tail
-    return BatchRead(entries=offered, next=batch.next, tail=tail, critical=critical, cause=asked.cause)
+    return BatchRead(entries=matched, next=batch.next, tail=tail, critical=critical, cause=asked.cause)
 
 
-def _offered(
+def _matched(
     entry: Entry, message_log: MessageLog, recipient: Recipient, subscriptions: Subscriptions
-) -> Offered | None:
+) -> MatchedEntry | None:
     """An entry of a batch, if the client is to get it above QoS 0."""
     publication = message_log.publication(entry)
     if publication is None or publication.expired(_waited_s(entry)):
@@ -484,11 +484,11 @@ def _offered(
     granted = _grant(publication, entry.position, recipient, subscriptions)
     if granted is None or not granted.qos or too_large(recipient, Frames(publication, 0), granted):
         return None
-    return Offered(entry, granted.qos, (publication, granted))
+    return MatchedEntry(entry, granted.qos, (publication, granted))
 
 
 def message_frame(effect: Deliver, recipient: Recipient) -> bytes:
-    """An entry that was offered, as it is sent: as it was read, and granted, then."""
+    """An entry that was handed in, as it is sent: as it was read, and granted, then."""
     publication: Publication
     granted: Grant
     publication, granted = effect.message
@@ -541,7 +541,7 @@ async def read_results(
         batch = await channels.results.read(ks, asked.start, critical=critical)
     except TocsinError as error:
         return ResultsFailed(error=error, critical=critical, cause=asked.cause)
-    offered: list[ResultOffered] = []
+    matched: list[MatchedResult] = []
     for place, notice, result in batch.results:
         name = meant[result.k][0]
         subscription = subscriptions.get(name)
@@ -551,15 +551,15 @@ async def read_results(
         if channels.may_receive(recipient, name) and not too_large(
             recipient, frames, grant_of_results(subscription)
         ):
-            offered.append(ResultOffered(place, name, (notice, result)))
+            matched.append(MatchedResult(place, name, (notice, result)))
     tail = channels.results.tail
-    return ResultsRead(entries=offered, next=batch.next, tail=tail, critical=critical, cause=asked.cause)
+    return ResultsRead(entries=matched, next=batch.next, tail=tail, critical=critical, cause=asked.cause)
 
 
 def result_frame(
     effect: DeliverResult, channels: Channels, recipient: Recipient, subscriptions: Subscriptions
 ) -> bytes:
-    """A result that was offered, as it is sent."""
+    """A result that was handed in, as it is sent."""
     notice: Notice
     result: Result
     notice, result = effect.result

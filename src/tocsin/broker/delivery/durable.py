@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tocsin.broker.channels.channels import Channels
 from tocsin.broker.channels.pulls import Pulls
 from tocsin.broker.delivery.message_log import MessageLog
-from tocsin.broker.delivery.session_lifecycle import Deliveries, Departures, Entrance, RecordPrefixes
+from tocsin.broker.delivery.session_lifecycle import Deliveries, Departures, RecordPrefixes, SessionEntry
 from tocsin.broker.delivery.wills import WillPublisher, Wills
 from tocsin.broker.retained.table import Retained
 from tocsin.broker.retained.writer import RetainedWriter
@@ -34,5 +34,5 @@ class Durable:
     will_publisher: WillPublisher
     prefixes: RecordPrefixes
     deliveries: Deliveries
-    entrance: Entrance
+    session_entry: SessionEntry
     departures: Departures

@@ -1,8 +1,8 @@
 """One client's way in and out: its session is taken, its delivery begins, and what its connection leaves is stored.
 
-``Entrance`` takes a session after everything that an earlier connection of the client still has to store, and tells the
-other brokers of it; and it lets clients go that came to another broker. ``Departures`` stores what a connection leaves.
-``Endings`` is what both know: which connections are over, and not stored yet.
+``SessionEntry`` takes a session after everything that an earlier connection of the client still has to store, and tells
+the other brokers of it; and it lets clients go that came to another broker. ``Departures`` stores what a connection
+leaves. ``Endings`` is what both know: which connections are over, and not stored yet.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tocsin.broker.delivery.client_delivery import DurableDelivery
 from tocsin.broker.delivery.message_log import MessageLog
 from tocsin.broker.delivery.session_store import HANDED, Sessions
 from tocsin.broker.delivery.wills import Wills
-from tocsin.broker.door.ownership import Ownership
+from tocsin.broker.entrance.ownership import Ownership
 from tocsin.broker.shared.groups import Groups
 from tocsin.broker.survival.covering import Covers
 from tocsin.broker.survival.orphans import Orphans
@@ -59,15 +59,15 @@ from tocsin.ports import BusMessage
 from tocsin.runtime.machines.clock import wall_us
 
 if TYPE_CHECKING:
-    from tocsin.broker.door.clients import Clients
+    from tocsin.broker.entrance.clients import Clients
 
 
 class RecordPrefixes:
-    """The prefix of record ids: one for each connection, never given out twice. ``life`` differs at every
+    """The prefix of record ids: one for each connection, never given out twice. ``incarnation`` differs at every
     start of the broker."""
 
-    def __init__(self, broker: str, life: str) -> None:
-        self._begins = f"{broker}.{life}"
+    def __init__(self, broker: str, incarnation: str) -> None:
+        self._begins = f"{broker}.{incarnation}"
         self._numbers = count(1)
 
     def next(self) -> str:
@@ -176,7 +176,7 @@ class Deliveries:
         return delivery
 
 
-class Entrance:
+class SessionEntry:
     """Takes the sessions of clients that come here, and lets those go that came to another broker."""
 
     def __init__(
@@ -270,7 +270,7 @@ class Entrance:
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case NoteAlive(claim=claim, back=back):
-                self._takeovers.lives(claim, back=back)
+                self._takeovers.client_alive(claim, back=back)
                 self._covers.came(claim.client, claim.owner)
             case TellOthers(claim=claim, back=back):
                 self._arrivals.tell(claim, back=back)
@@ -293,7 +293,7 @@ class Entrance:
     def client_came(self, client: str, owner: str) -> None:
         """A client came that wants no session: an old one is forgotten, by the way."""
         claim = Claim(client, owner, self._broker, self._arrivals.came(client), inside=True)
-        self._takeovers.lives(claim, back=False)
+        self._takeovers.client_alive(claim, back=False)
         self._covers.came(client, owner)
         # Announcements on a bus that is cut off would be heard later, when they are no longer true.
         if self._provisional.cut_off:
@@ -330,7 +330,7 @@ class Entrance:
             return
         if self._clients.gives_way(theirs.client, theirs.owner):
             self._clients.let_go(theirs.client)
-        self._takeovers.lives(theirs, back=back)
+        self._takeovers.client_alive(theirs, back=back)
         self._replication.moved(theirs.client, theirs.owner)
         quota = self._sessions.quota
         user = quota.user_of(theirs.client)

@@ -17,10 +17,10 @@ from tocsin.core.delivery.stored_session import decode_session, session_key
 from tocsin.core.machine import Effect
 from tocsin.core.retained.write_order import WriteTurn
 from tocsin.core.survival.wills import (
-    AskLife,
+    AliveKnown,
+    AskAlive,
     ClientLives,
     InquireWill,
-    LifeKnown,
     PublishWill,
     ReleaseRoom,
     ReserveRoom,
@@ -54,7 +54,7 @@ Verdict = Callable[[bool], None]  # is told whether a will is settled
 class Wills:
     """The shell of ``core.survival.wills``: the wills that wait at one broker, within its budget.
 
-    ``aloud`` publishes a will to those who listen now; ``lives`` says whether a client of a lost broker lives, as
+    ``aloud`` publishes a will to those who listen now; ``alive`` says whether a client of a lost broker lives, as
     copies say; ``inquire`` finds out whether a will is settled; ``settled`` is called with a client once each of its
     wills is logged, sent or permanently dropped.
     """
@@ -65,14 +65,14 @@ class Wills:
         *,
         failed: Failed,
         aloud: Publish = lambda will, told: told(),
-        lives: Callable[[str, str], bool | None] = lambda broker, client: False,
+        alive: Callable[[str, str], bool | None] = lambda broker, client: False,
         inquire: Callable[[str, Bequest, Verdict], None] = lambda client, will, verdict: verdict(False),
         settled: Callable[[str], None] = lambda client: None,
         budget: Budget | None = None,
     ) -> None:
         self._publish = publish
         self._aloud = aloud
-        self._lives = lives
+        self._alive = alive
         self._inquire = inquire
         self._settled = settled
         self._budget = budget or Budget(bounds_of(Budgets()))
@@ -109,7 +109,7 @@ class Wills:
 
     def give_out(self, client: str, will: Bequest, publish: Publish | None = None) -> None:
         """Publish a will now; ``publish``: in another way than the others."""
-        self._post(WillDue(client=client, will=will, way=publish, cause=client))
+        self._post(WillDue(client=client, will=will, publish=publish, cause=client))
 
     def came(self, client: str, owner: str = "", *, back: bool) -> None:
         """A client of this user has come, here or elsewhere; ``back``: for its session. A will that another user's
@@ -127,14 +127,14 @@ class Wills:
             case ReleaseRoom(number=number):
                 if (room := self._rooms.pop(number, None)) is not None:
                     room.close()
-            case AskLife(number=number, broker=broker, client=client):
-                self._post(LifeKnown(number=number, lives=self._lives(broker, client)))
+            case AskAlive(number=number, broker=broker, client=client):
+                self._post(AliveKnown(number=number, alive=self._alive(broker, client)))
             case InquireWill(number=number, client=client, will=will):
                 self._inquire(
                     client, will, lambda settled: self._post(WillInquired(number=number, settled=settled))
                 )
-            case PublishWill(number=number, will=will, aloud=aloud, way=way):
-                publish = self._aloud if aloud else way or self._publish
+            case PublishWill(number=number, will=will, aloud=aloud, publish=own):
+                publish = self._aloud if aloud else own or self._publish
                 publish(will, lambda: self._post(WillPublished(number=number)))
             case WillsSettled(client=client):
                 self._settled(client)

@@ -27,12 +27,12 @@ from tocsin.broker.shared.qos0 import Shares
 from tocsin.broker.streams.queries import Queries, QueriesChanged
 from tocsin.broker.streams.registry import StreamRegistry
 from tocsin.core.budgets.budget import Budget
-from tocsin.core.channels.request import ChannelFilter
+from tocsin.core.channels.channel_filter import ChannelFilter
 from tocsin.core.coordination.participant.signals import (
-    ClearTo,
+    ChangesKnown,
+    ChangesSettled,
     DetoursChanged,
     QuerySetKnown,
-    Settled,
     StreamChanged,
     StreamJoined,
     StreamLeft,
@@ -56,10 +56,10 @@ from tocsin.model.publication import Publication
 from tocsin.model.subjects import is_critical
 from tocsin.ports import Entry
 from tocsin.runtime.machines.clock import wall_s
-from tocsin.wire.carriage import TOPIC as CARRIED
 from tocsin.wire.codec import PublishRun
 from tocsin.wire.connect import V5, V311, Version
 from tocsin.wire.frames import forward_frame
+from tocsin.wire.relayed import TOPIC as CARRIED
 from tocsin.wire.topics import ONE_PREFIX
 
 LIVE: Final = 1 << 62  # the position of a message that is in no log: later than every subscription
@@ -159,8 +159,8 @@ class Exchange:
         self.links = self.peers.links
         self._table: ForwardingTable[Client] = ForwardingTable(permits=_permits)
         self.queries = Queries(self._table, self._tell, queries_changed)
-        self.routes = Routes(own, self._table, self.peers, lambda: self.carriage.links_changed(), gone)
-        self.carriage = Relay(own.cluster, self.links, self, counts.drop)
+        self.routes = Routes(own, self._table, self.peers, lambda: self.relays.links_changed(), gone)
+        self.relays = Relay(own.cluster, self.links, self, counts.drop)
         self._shares = Shares(own.cluster, self.links, self._add_each, counts.drop)
         self.outbox = outbox
         self.interests = Interests(self._table, interests_changed, filters_max)
@@ -182,7 +182,7 @@ class Exchange:
     def relay(self, cluster: str, topic: str, packet: PublishPacket) -> None:
         """A message that came over a link from a broker of this cluster."""
         if topic == CARRIED:
-            self.carriage.take(packet)
+            self.relays.take(packet)
             return
         self.counts.relayed += 1
         if topic.startswith(ONE_PREFIX):
@@ -197,7 +197,7 @@ class Exchange:
             return
         self._forward(fanout, packet, None, onward)
 
-    def take(self, entry: Entry, publication: Publication) -> None:
+    def dispatch(self, entry: Entry, publication: Publication) -> None:
         """An entry of the message log: to every client here that wants it."""
         waited_s = max(0.0, wall_s() - entry.at_us / 1e6)
         if self._groups.local:
@@ -216,7 +216,7 @@ class Exchange:
             if granted is None:
                 continue
             if granted.qos:
-                target.delivery.offer(entry, critical, granted, frames)
+                target.delivery.hand_in(entry, critical, granted, frames)
             else:
                 self._add_each((target.outlet,), frames.of(target.version, granted), None)
 
@@ -354,7 +354,7 @@ class Exchange:
         if fanout.shares:
             self._shares.give(fanout.shares, packet)
 
-    def say(self, publication: Publication) -> None:
+    def publish_own(self, publication: Publication) -> None:
         """A message about this broker, for subscribers here, now or later."""
         self._retained.remember(publication)
         fanout = self._table.resolve(publication.topic)
@@ -434,7 +434,7 @@ class Exchange:
         """The bytes of messages to clients here, by subscription."""
         return self._table.tallies
 
-    def heed(self, effect: Effect) -> None:
+    def apply_coordination(self, effect: Effect) -> None:
         """Apply the participant's effects on streams, queries and links."""
         match effect:
             case StreamJoined() | StreamChanged() | StreamLeft():
@@ -448,10 +448,10 @@ class Exchange:
             case StreamRefused(subject=topic, problem=problem, ticket=ticket):
                 self.registry.refuse(ticket, topic, problem)
             case DetoursChanged(around=around):
-                self.carriage.change(around)
-            case Settled(ticket=ticket):
+                self.relays.change(around)
+            case ChangesSettled(ticket=ticket):
                 self.registry.settle(ticket)
-            case ClearTo(ticket=ticket):
+            case ChangesKnown(ticket=ticket):
                 self.registry.clear(ticket)
             case _:
                 raise AssertionError(f"no way to carry out {effect}")
@@ -475,9 +475,9 @@ class Exchange:
             "dropped": self.counts.dropped,
             "links": len(self.links),
             "links_up": sum(link.up for link in self.links.values()),
-            "detours": self.carriage.detours,
-            "carried": self.carriage.carried,
-            "sent_around": self.carriage.around,
+            "detours": self.relays.detours,
+            "carried": self.relays.carried,
+            "sent_around": self.relays.around,
             "standby_routes": self.routes.standby.count,
             "covered_peers": len(self.routes.standby.covers),
             **self._table.statistics(),

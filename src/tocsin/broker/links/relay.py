@@ -1,7 +1,7 @@
 """Messages that go around a link that is cut, over other brokers; and what this broker carries for others.
 
 A **detour** takes the place of a link, and nothing else: routes are as they were (``core.forwarding.routes``), and what
-arrives over relays is treated as what comes over the link itself. The sender names the whole path (``wire.carriage``);
+arrives over relays is treated as what comes over the link itself. The sender names the whole path (``wire.relayed``);
 a relay passes the packet to the next broker, straight or not at all, whatever detours it knows itself.
 
 A relay may be sent something before it has heard from the coordinator that it is one: that waits for a while.
@@ -19,9 +19,9 @@ from mqtt5 import PublishPacket, QoS
 
 from tocsin.broker.links.link import Link, Waiting
 from tocsin.model.versions import UNREADABLE
-from tocsin.wire.carriage import TOPIC, Ticket, pieces, ticket_of, wrap
 from tocsin.wire.codec import Decoder, PublishRun
 from tocsin.wire.connect import V5
+from tocsin.wire.relayed import TOPIC, RelayHeader, header_of, pieces, wrap
 from tocsin.wire.topics import NEAR_PREFIX, between_brokers
 
 UNKNOWN_MAX: Final = 16  # brokers that something waits for, without a link to them
@@ -82,40 +82,40 @@ class Relay:
             return
         self.around += messages
         for piece, count in pieces(frames):
-            first.pass_on(wrap(Ticket(self._cluster, (*relays[1:], peer), count), piece), count)
+            first.pass_on(wrap(RelayHeader(self._cluster, (*relays[1:], peer), count), piece), count)
 
     def take(self, packet: PublishPacket) -> None:
         """Handle a packet that another broker wants carried, or had carried to us."""
         try:
-            ticket = ticket_of(packet)
+            header = header_of(packet)
         except UNREADABLE as error:
             self._log.warning("a peer sent what cannot be carried", problem=str(error))
             self._lost(1)
             return
-        if ticket.way:
-            self._pass_on(ticket, packet.payload)
+        if header.path:
+            self._pass_on(header, packet.payload)
         else:
-            self._unpack(ticket, packet.payload)
+            self._unpack(header, packet.payload)
 
-    def _pass_on(self, ticket: Ticket, frames: bytes) -> None:
-        peer, *rest = ticket.way
-        frame = wrap(msgspec.structs.replace(ticket, way=tuple(rest)), frames)
-        self.carried += ticket.messages
+    def _pass_on(self, header: RelayHeader, frames: bytes) -> None:
+        peer, *rest = header.path
+        frame = wrap(msgspec.structs.replace(header, path=tuple(rest)), frames)
+        self.carried += header.messages
         if peer in self._links:
-            self._links[peer].pass_on(frame, ticket.messages)
+            self._links[peer].pass_on(frame, header.messages)
             return
         if peer not in self._unknown and len(self._unknown) >= UNKNOWN_MAX:
             given_up = self._unknown.pop(next(iter(self._unknown)))
             self._lost(sum(messages for _, messages in given_up.take()))
         waiting = self._unknown.setdefault(peer, Waiting(UNKNOWN_MAX_BYTES, self._lost))
-        waiting.add(frame, ticket.messages)
+        waiting.add(frame, header.messages)
 
-    def _unpack(self, ticket: Ticket, frames: bytes) -> None:
+    def _unpack(self, header: RelayHeader, frames: bytes) -> None:
         for item in Decoder(len(frames), version=V5).feed_runs(frames):
             if type(item) is PublishRun and not item.topic.startswith("$"):
-                self._receiver.relay_run(ticket.cluster, item)
+                self._receiver.relay_run(header.cluster, item)
             elif type(item) is PublishPacket and item.qos == QoS.AT_MOST_ONCE and _carries(item.topic):
-                self._receiver.relay(ticket.cluster, item.topic, item)
+                self._receiver.relay(header.cluster, item.topic, item)
             else:
                 self._log.warning("a peer has had carried what no link carries", item=str(item)[:200])
                 self._lost(1)

@@ -12,9 +12,9 @@ from mqtt5 import SubAckReasonCode
 
 from tocsin.broker.client import Client
 from tocsin.broker.links.link import NO_MAXIMUM
-from tocsin.broker.shared.sources import Source
+from tocsin.broker.shared.group_sources import GroupSource
 from tocsin.core.budgets.budget import Budget
-from tocsin.core.channels.request import Bound
+from tocsin.core.channels.channel_filter import Bound
 from tocsin.core.delivery.grant import Frames, Grant
 from tocsin.core.delivery.window import WAIT, DeliveryWindow
 from tocsin.core.forwarding.table import Subscription
@@ -79,14 +79,14 @@ class GroupPorts(Protocol):
     """The parts that all groups of a broker share."""
 
     table: Table
-    life: str
+    incarnation: str
     members_max: int
     unwanted: Callable[[int], None]
     budget: Budget
 
     def failed(self, error: BaseException) -> None: ...
 
-    def alive(self, life: str) -> bool: ...
+    def alive(self, incarnation: str) -> bool: ...
 
     def vanished(self, group: LocalGroup) -> None: ...
 
@@ -104,17 +104,17 @@ class GroupPorts(Protocol):
 class LocalGroup:
     """A group that has members at this broker. A failure of it ends the broker: it speaks for all its members."""
 
-    def __init__(self, name: str, source: Source, world: GroupPorts, *, of_results: bool) -> None:
+    def __init__(self, name: str, source: GroupSource, ports: GroupPorts, *, of_results: bool) -> None:
         self.name = name
         self.source = source
         self.of_results = of_results
-        self._world = world
-        self._room = GroupRoom(world.budget.account(None))
-        self._machine = Sharing(name, world.life, self, world.members_max, of_results=of_results)
+        self._ports = ports
+        self._room = GroupRoom(ports.budget.account(None))
+        self._machine = Sharing(name, ports.incarnation, self, ports.members_max, of_results=of_results)
         self._holds = 0  # how often it was asked to hold its backend subscription, or to let it go
         self._holding = False
         self._shell = Shell(
-            self._machine, self._carry_out, world.failed, tables={GROUPS: world.table}, clock=wall_us
+            self._machine, self._carry_out, ports.failed, tables={GROUPS: ports.table}, clock=wall_us
         )
         self.post = self._shell.post
         self._takers: dict[str, tuple[Client, Subscription]] = {}  # by client id
@@ -173,7 +173,7 @@ class LocalGroup:
         members = max(len(self._takers), 1)
         return Count(self.name, size / members, members)
 
-    # ── hands ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── ports ───────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def tail(self) -> int:
@@ -183,8 +183,8 @@ class LocalGroup:
     def done(self) -> int:
         return self.source.done
 
-    def alive(self, life: str) -> bool:
-        return self._world.alive(life)
+    def alive(self, incarnation: str) -> bool:
+        return self._ports.alive(incarnation)
 
     def room(self, client: str) -> bool:
         taker = self._taker(client)
@@ -250,7 +250,7 @@ class LocalGroup:
             case ReadPart():
                 size = max(self.source.page_bytes, effect.least)
                 begin = partial(self._begin_read, effect, size)
-                self._room.before_read(size, begin, self._world.crowded)
+                self._room.before_read(size, begin, self._ports.crowded)
             case FindEnd():
                 self._shell.spawn(self._find_end(effect))
             case Hold():
@@ -259,20 +259,20 @@ class LocalGroup:
             case LetGo():
                 self._holding = False
                 self._holds += 1
-                self._world.let_go(self.name)
+                self._ports.let_go(self.name)
             case LookAgain(broker=broker):
-                self._world.look_again(self.name, broker)
+                self._ports.look_again(self.name, broker)
             case Follow(source=source):
-                self._world.follow(self, source)
+                self._ports.follow(self, source)
                 self.source.followed = source
             case Bereft():
                 self._bereft(effect)
             case Unwanted(messages=messages):
-                self._world.unwanted(messages)
+                self._ports.unwanted(messages)
             case Vanished():
                 self._shell.close_timers()
                 self._room.close()
-                self._world.vanished(self)
+                self._ports.vanished(self)
             case _:
                 self._shell.carry_out(effect)
 
@@ -339,7 +339,7 @@ class LocalGroup:
         """Hold it; what comes of an earlier turn counts for nothing."""
         said: Event
         try:
-            said = Held(bound=await self._world.hold(self.name), cause=asked.cause)
+            said = Held(bound=await self._ports.hold(self.name), cause=asked.cause)
         except StoreFull as error:
             said = NotHeld(reason=str(error), full=True, cause=asked.cause)
         except FilterInvalid as error:

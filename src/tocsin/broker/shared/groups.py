@@ -1,8 +1,8 @@
 """The shell of ``core.shared.machine``: the groups of which this broker has members, on asyncio and the store.
 
-One table has the cells of all groups, and one of each broker's *life*: written when the process begins and before
-anybody here is in a group, and refreshed for as long as somebody is. One watch of it tells how both change. Every
-broker has that watch, so that a life which nobody needs would be told to all of them for nothing.
+One table has the cells of all groups, and one of each broker's *incarnation*: written when the process begins and
+before anybody here is in a group, and refreshed for as long as somebody is. One watch of it tells how both change.
+Every broker has that watch, so that an incarnation which nobody needs would be told to all of them for nothing.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tocsin.broker.channels.channels import Channels
 from tocsin.broker.client import Client
 from tocsin.broker.delivery.message_log import MessageLog
 from tocsin.broker.shared.group import LocalGroup, NoMember
-from tocsin.broker.shared.sources import LogEntries, ResultEntries
+from tocsin.broker.shared.group_sources import LogEntries, ResultEntries
 from tocsin.core.budgets.budget import Budget, Kind
-from tocsin.core.channels.request import Bound
+from tocsin.core.channels.channel_filter import Bound
 from tocsin.core.delivery.stored_session import StoredSession
 from tocsin.core.filters import SharedFilter, interest_of
 from tocsin.core.forwarding.table import ForwardingTable, Subscription
@@ -41,14 +41,14 @@ from tocsin.core.shared.signals import (
 )
 from tocsin.core.shared.stored_group import (
     GROUPS,
-    LIVES,
-    UNKNOWN_LIFE,
+    INCARNATION_KEYS,
+    UNKNOWN_INCARNATION,
     Claim,
     ResultsSource,
-    decode_life,
-    encode_life,
+    decode_incarnation,
+    encode_incarnation,
     group_key,
-    life_key,
+    incarnation_key,
 )
 from tocsin.errors import StoreFull, TocsinError
 from tocsin.model.publication import Publication
@@ -59,14 +59,14 @@ from tocsin.runtime.machines.tasks import Ending
 
 REFRESH_S: Final = 2.0
 CROWD_S: Final = 0.05  # before groups are asked for room, and between two times
-LIFE_TTL_S: Final = 6.0  # two refreshes may fail
+INCARNATION_TTL_S: Final = 6.0  # two refreshes may fail
 _ANY: Final = Subscription()
 
 
 class Groups:
     """The groups of which this broker has members.
 
-    ``life`` is the broker's id, a dot, and what differs at every start.
+    ``incarnation`` is the broker's id, a dot, and what differs at every start.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Groups:
         message_log: MessageLog,
         channels: Channels,
         *,
-        life: str,
+        incarnation: str,
         groups_max: int,
         members_max: int,
         unwanted: Callable[[int], None],
@@ -84,7 +84,7 @@ class Groups:
         self.table = table
         self._message_log = message_log
         self._channels = channels
-        self.life = life
+        self.incarnation = incarnation
         self.members_max = members_max
         self.unwanted = unwanted  # told how many messages no member of their group could take
         self.budget = budget
@@ -94,8 +94,8 @@ class Groups:
         self._by_key: dict[str, LocalGroup] = {}
         self._matching: ForwardingTable[LocalGroup] = ForwardingTable()
         self._of_k: dict[str, dict[LocalGroup, ResultEntries]] = {}  # k → the groups that have its results
-        self._alive: dict[str, str] = {}  # key → the life that is there
-        self._written_s = -math.inf  # when the own life was written last
+        self._alive: dict[str, str] = {}  # key → the incarnation that is there
+        self._written_s = -math.inf  # when the own incarnation was written last
         self._watching = False  # the watch has told all that there is
         self._ending = Ending()
         self.failed = self._ending.fail  # a group failed
@@ -107,19 +107,21 @@ class Groups:
         return len(self.local)
 
     async def open(self) -> None:
-        """Begin this broker's life; members at its last one are away from now on, or when that has expired."""
+        """Begin this broker's incarnation; members at its last one are away from now on, or when that has expired."""
         try:
-            await self._write_life()
+            await self._write_incarnation()
         except StoreFull as error:  # nobody can join; everything else can be done
             self._log.error("the store has no room for groups", problem=str(error))
 
-    async def _write_life(self) -> None:
-        await self.table.put(life_key(self.life), encode_life(self.life), ttl_s=LIFE_TTL_S)
+    async def _write_incarnation(self) -> None:
+        await self.table.put(
+            incarnation_key(self.incarnation), encode_incarnation(self.incarnation), ttl_s=INCARNATION_TTL_S
+        )
         self._written_s = asyncio.get_running_loop().time()
 
-    async def live(self) -> None:
-        """Write this broker's life: for others, members at a broker without a life are away. ``StoreFull``
-        if the store has no room for it."""
+    async def write_incarnation(self) -> None:
+        """Write this broker's incarnation: for others, members at a broker without an incarnation are away.
+        ``StoreFull`` if the store has no room for it."""
         if asyncio.get_running_loop().time() - self._written_s > REFRESH_S:
             try:
                 await self._refresh()
@@ -127,10 +129,10 @@ class Groups:
                 raise StoreFull("join", NO_ROOM) from None
 
     async def run(self) -> None:
-        """Live and watch, for as long as the broker does."""
+        """Refresh and watch, for as long as the broker lives."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._live())
+                tasks.create_task(self._refresh_for_ever())
                 tasks.create_task(self._watch())
                 tasks.create_task(self._ending.wait())
         finally:
@@ -139,7 +141,7 @@ class Groups:
             for group in self.local.values():
                 group.close()
 
-    async def _live(self) -> None:
+    async def _refresh_for_ever(self) -> None:
         while True:
             await asyncio.sleep(REFRESH_S)
             if self.local:
@@ -148,9 +150,9 @@ class Groups:
 
     async def _refresh(self) -> None:
         try:
-            await self._write_life()
+            await self._write_incarnation()
         except TocsinError as error:
-            self._log.warning("this broker's life is not refreshed", problem=str(error))
+            self._log.warning("this broker's incarnation is not refreshed", problem=str(error))
             if isinstance(error, StoreFull):
                 raise
 
@@ -175,16 +177,19 @@ class Groups:
                 self._watching = True
                 for group in tuple(self.local.values()):
                     group.post(OutOfSight(cause="groups are watched"))
-            case "put" if change.key.startswith(LIVES):
-                self._alive[change.key] = decode_life(change.value)
-            case "delete" if change.key.startswith(LIVES):
+            case "put" if change.key.startswith(INCARNATION_KEYS):
+                self._alive[change.key] = decode_incarnation(change.value)
+            case "delete" if change.key.startswith(INCARNATION_KEYS):
                 self._alive.pop(change.key, None)
             case _ if change.key in self._by_key:
                 cause = f"group at {change.revision}"
                 self._by_key[change.key].post(Watched(table=GROUPS, change=change, cause=cause))
 
-    def alive(self, life: str) -> bool:
-        return not self._watching or self._alive.get(life_key(life)) in (life, UNKNOWN_LIFE)
+    def alive(self, incarnation: str) -> bool:
+        return not self._watching or self._alive.get(incarnation_key(incarnation)) in (
+            incarnation,
+            UNKNOWN_INCARNATION,
+        )
 
     # ── members ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -200,8 +205,8 @@ class Groups:
         expiry_s: int,
         cause: str,
     ) -> tuple[Claim, ...]:
-        """Make a client a member, after ``live``; what it has from earlier connections. ``entitled``: a rule lets it
-        into the group, whosever that is.
+        """Make a client a member, after ``write_incarnation``; what it has from earlier connections. ``entitled``: a
+        rule lets it into the group, whosever that is.
 
         ``NoMember`` if it cannot be one.
         """

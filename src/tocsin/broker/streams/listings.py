@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tocsin.broker.client import Client
-from tocsin.core.streams.listing import Listing, Word, encode_set, encode_turn
+from tocsin.core.streams.listing import Listing, ListingEvent, encode_set, encode_turn
 from tocsin.model.stream import Metadata
 
 
@@ -133,7 +133,7 @@ class Listings:
             if listing.begun:
                 self._begin(reader, name, listing, listed.streams)
 
-    def turn(self, word: Word, query: str, topic: str, metadata: Metadata) -> None:
+    def turn(self, word: ListingEvent, query: str, topic: str, metadata: Metadata) -> None:
         """A stream joined, changed or left."""
         listed = self._listed.get(query)
         if listed is None or listed.streams is None:
@@ -142,7 +142,7 @@ class Listings:
             listed.streams.pop(topic, None)
         else:
             listed.streams[topic] = metadata
-        payloads: dict[Word, bytes] = {}
+        payloads: dict[ListingEvent, bytes] = {}
         for (reader, name), listing in listed.listings.items():
             told = self._word(reader, listing, word, topic, metadata)
             if told is not None and reader not in self._stale:
@@ -151,8 +151,8 @@ class Listings:
                 self._tell(reader, name, payloads[told])
 
     def _word(
-        self, reader: Client, listing: Listing, word: Word, topic: str, metadata: Metadata
-    ) -> Word | None:
+        self, reader: Client, listing: Listing, word: ListingEvent, topic: str, metadata: Metadata
+    ) -> ListingEvent | None:
         """The messages for one client about a change."""
         if not listing.begun:
             return None

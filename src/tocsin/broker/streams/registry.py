@@ -25,7 +25,7 @@ from mqtt5 import Will
 from tocsin.broker.client import Client
 from tocsin.core.coordination.participant.signals import ClientsChanged
 from tocsin.core.session.will import will_message
-from tocsin.core.streams.machine import ClientStreams, Tickets
+from tocsin.core.streams.machine import ChangeNumbers, ClientStreams
 from tocsin.core.streams.metadata import Learned, StreamMetadata
 from tocsin.core.streams.signals import DeclareStream
 from tocsin.core.survival.announcements import ArrivalClock
@@ -42,7 +42,7 @@ Done = Callable[[str | None], None]  # told None, or what the problem is
 Command = Streams | ClientAway | ClientBack | ClientGone
 
 
-class Held(Protocol):
+class WaitingMessages(Protocol):
     """A client whose messages may have to wait."""
 
     def __len__(self) -> int:
@@ -89,11 +89,11 @@ class StreamRegistry:
         self._post = post
         self._message_log = log
         self.metadata = StreamMetadata()
-        self._tickets = Tickets()
+        self._tickets = ChangeNumbers()
         self._publishers: dict[str, dict[Client, None]] = {}  # topic → who publishes on it here
         self._cleared = 0
         self._waiting: dict[int, Done] = {}  # by ticket, the lowest first
-        self._held: deque[tuple[int, Held]] = deque()  # the waiters for each ticket
+        self._held: deque[tuple[int, WaitingMessages]] = deque()  # the waiters for each ticket
         self._clock = clock
         self._epoch = 0  # of the newest connection here
         self._epochs: dict[str, int] = {}  # client → the epoch of its connection here
@@ -172,7 +172,9 @@ class StreamRegistry:
 
     # ── streams ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def declare(self, client: Client, held: Held, declared: DeclareStream, done: Done | None) -> None:
+    def declare(
+        self, client: Client, held: WaitingMessages, declared: DeclareStream, done: Done | None
+    ) -> None:
         """Tell the coordinator of a stream; ``done`` is told what came of it."""
         topic, diff = declared.topic, self.metadata.owed(declared.topic, declared.diff)
         if done is not None:

@@ -34,7 +34,7 @@ PresentT = TypeVar("PresentT", bound=Client)
 
 
 class ConnectedClients(Protocol[PresentT]):
-    """Who is in."""
+    """The clients that are connected."""
 
     @property
     def present(self) -> Mapping[str, PresentT]:

@@ -51,11 +51,11 @@ from tocsin.ports import Change, Table
 from tocsin.runtime.machines.clock import wall_us
 from tocsin.runtime.machines.shell import Shell
 from tocsin.runtime.machines.tasks import Ending
+from tocsin.wire.cluster_messages import ClusterMessage, decode_cluster_message, encode_cluster_message
 from tocsin.wire.codec import encode
 from tocsin.wire.connect import V5
 from tocsin.wire.replication import decode_replication, speakers
 from tocsin.wire.topics import NEAR_PREFIX
-from tocsin.wire.words import Word, decode_word, encode_word
 
 PREFIX: Final = NEAR_PREFIX
 WORDS: Final = f"{PREFIX}words"
@@ -119,7 +119,7 @@ class ClusterGossip:
         self._replication = replication
         self._gone = gone
         self._missed = missed
-        self.machine = Landmark(own.id, interests, run=wall_us())
+        self.machine = Landmark(own.id, interests, series=wall_us())
         self._ending = Ending()
         self._shell = Shell(self.machine, self._carry_out, self._ending.fail)
         self._post = self._shell.post
@@ -188,7 +188,7 @@ class ClusterGossip:
                 if all(self._speaks_for(peer, each) for each in speakers(decode_replication(payload))):
                     self._replication.hear(payload)
                 return
-            word = decode_word(payload)
+            word = decode_cluster_message(payload)
         except UNREADABLE as error:
             self._log.warning("a word of another broker is unreadable", problem=str(error))
             return
@@ -278,8 +278,8 @@ class ClusterGossip:
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
-            case Send(to=to, message=Word() as word):
-                payload = encode_word(word)
+            case Send(to=to, message=ClusterMessage() as word):
+                payload = encode_cluster_message(word)
                 if self._send(to.removeprefix(broker_address("")), WORDS, payload):
                     self.sent += 1
                     self.sent_bytes += len(payload)
@@ -377,5 +377,5 @@ class Isolation:
         }
 
     def found_at(self, broker: str) -> BrokerInfo | None:
-        """Who serves the clients of a lost broker: the cluster's choice, while no leader is heard."""
+        """The broker that serves a lost broker's clients: the cluster's choice, while no leader is heard."""
         return self._gossip.stands_in_for(broker) or self._view.found_at(broker)

@@ -13,7 +13,7 @@ from tocsin.runtime.machines.clock import now_us
 from tocsin.wire.control import Moves
 
 if TYPE_CHECKING:
-    from tocsin.broker.door.listener import Listener
+    from tocsin.broker.entrance.listener import Listener
 
 REASON = "this broker is being emptied, or too full: another one serves you from now on"
 

@@ -126,10 +126,10 @@ class ProvisionalDelivery(DurableDelivery):
     def release(self, packet_id: int, act: Act) -> None:
         """Never: the client says it again, when its session is taken."""
 
-    def offer(self, entry: Entry, critical: bool, granted: Grant, frames: Frames) -> None:
+    def hand_in(self, entry: Entry, critical: bool, granted: Grant, frames: Frames) -> None:
         """Not now: its session's position brings it."""
 
-    def offer_result(self, place: int, critical: bool, granted: Grant, frames: Frames) -> None:
+    def hand_in_result(self, place: int, critical: bool, granted: Grant, frames: Frames) -> None:
         """The same."""
 
     def replay(self, name: str, pages: Pages, copy: Copy) -> None:
@@ -149,7 +149,7 @@ class Clients(Protocol):
         """Have a connected client reconnect."""
         ...
 
-    def hurry(self) -> None:
+    def release_waits(self) -> None:
         """Nobody need wait for the store any longer to hear of subscriptions."""
         ...
 
@@ -225,7 +225,7 @@ class Provisional:
             case LookAtStore(cause=cause):
                 self._shell.spawn(self._look(cause))
             case HurryClients():
-                self._clients.hurry()
+                self._clients.release_waits()
             case AskAnew(client=client, cause=cause):
                 self._clients.ask_anew(client)
                 self._post(AskedAnew(client=client, cause=cause))

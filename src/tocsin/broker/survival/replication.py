@@ -17,7 +17,7 @@ from tocsin.broker.channels.standby_cells import StandbyCellWriter
 from tocsin.broker.client import Client
 from tocsin.broker.survival.client_state import ClientState, ConnectedClients
 from tocsin.config import Replication
-from tocsin.core.channels.request import ChannelFilter
+from tocsin.core.channels.channel_filter import ChannelFilter
 from tocsin.core.delivery.stored_session import StoredSession
 from tocsin.core.filters import QueryFilter, filter_type
 from tocsin.core.machine import Effect, Received, Send, Started, TimerFired

@@ -88,7 +88,7 @@ class Takeovers:
         if absent:
             self._post(core.Restarted(broker=broker, wills=absent, cause=f"restart of {broker}"))
 
-    def lives(self, claim: Claim, *, back: bool) -> None:
+    def client_alive(self, claim: Claim, *, back: bool) -> None:
         """A client is alive, at this broker or another; ``back``: for the session that it had. It does not concern
         another user's state under its id.
         """

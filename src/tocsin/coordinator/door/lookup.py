@@ -133,7 +133,7 @@ def brokers(network: Directory) -> dict[str, Any]:
         "brokers": [_shown(each, network) for _, each in sorted(network.living.items())],
         "lost": [
             {"broker": name, "cluster": place.info.cluster, "stands_in": place.by}
-            for name, place in sorted(network.places.items())
+            for name, place in sorted(network.vacancies.items())
         ],
     }
 

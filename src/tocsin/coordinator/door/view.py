@@ -55,7 +55,7 @@ class View:
             self._directory = Directory(
                 (member.info for member in state.members.values()),
                 plan=state.survival.plan,
-                places=dict(state.survival.places),
+                vacancies=dict(state.survival.vacancies),
                 loads=self._loads,
                 filters=self._filters,
                 published_at=self._published_at,

@@ -1,4 +1,4 @@
-"""Who may come in, and what they may do then: log-ins, ownership of client ids, and rules for topics and SQL.
+"""Access: clients' log-ins, the ownership of client ids, and the rules for topics and SQL.
 
 ``rules`` reads the rules file, ``rights`` says which topics a user may publish and receive, ``admission`` and
 ``logins`` decide which clients are admitted and when, ``registration`` decides who gets an account (``accounts``). Pure

@@ -65,7 +65,7 @@ class Account(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Invitation(msgspec.Struct, frozen=True, array_like=True):
-    """Whoever has its token may register, once."""
+    """The right to register once, for the person who has its token."""
 
     made_s: int
     ends_s: int

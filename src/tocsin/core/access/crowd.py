@@ -1,4 +1,4 @@
-"""A crowd at the door: clients that come all at once are let in by turns, and the sickest of them last.
+"""A crowd at the entrance: clients that come all at once are let in by turns, and the sickest of them last.
 
 When a broker is lost its clients come to its backup within a second. Each costs the broker a fraction of a millisecond,
 and meanwhile it has others to serve. So of the CONNECTs that arrive in one turn of the loop SLICE are answered at once,
@@ -10,7 +10,7 @@ not refused, and waits only while others wait: SICK_SHARE places of every turn a
 for ever.
 
 Invariants: nobody waits while there is a free place in a turn; each turn lets SLICE in at most; no more than
-REMEMBERED_MAX faults are remembered, the newest. Who waits is bounded by the door: each has a socket.
+REMEMBERED_MAX faults are remembered, the newest. Who waits is bounded by the listener: each has a socket.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class RequestInvalid(Exception):
     """A request that cannot be understood."""
 
 
-class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AccountChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The JSON object of a request."""
 
     name: str
@@ -139,10 +139,10 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     v: int | None = None
 
 
-_DECODER: Final = msgspec.json.Decoder(Request)
+_DECODER: Final = msgspec.json.Decoder(AccountChange)
 
 
-def read_request(topic: str, payload: bytes) -> tuple[Verb, Request]:
+def read_request(topic: str, payload: bytes) -> tuple[Verb, AccountChange]:
     """Read what a client published to ``$account/…``. Raises ``RequestInvalid``."""
     verb = topic.removeprefix(TOPICS)
     if verb not in ("register", "password", "remove"):
@@ -277,7 +277,7 @@ class _Job:
 
     __slots__ = ("hashed", "invitation", "known", "name", "number", "request", "step", "verb", "wall_s")
 
-    def __init__(self, asked: Asked, verb: Verb, request: Request) -> None:
+    def __init__(self, asked: Asked, verb: Verb, request: AccountChange) -> None:
         self.number = asked.number
         self.verb = verb
         self.request = request

@@ -89,13 +89,13 @@ class _Search:
         table = self.table
         for room in (table.capacity, table.load + (table.capacity - table.load) / 2):
             for wanted in self._wanted(room):
-                if not self._offer(wanted) and self.thorough and room is table.capacity:
+                if not self._propose(wanted) and self.thorough and room is table.capacity:
                     self._look_between(wanted)
             if not value(self.best[0].draft)[0][0]:
                 break
         return self._lowest()
 
-    def _offer(self, wanted: Ints) -> bool:
+    def _propose(self, wanted: Ints) -> bool:
         """Keep a plan with these locals if none is better but for max R; whether it is sound."""
         plan = self._with_remotes(wanted, self.bound[2])
         ours, best = value(plan.draft), value(self.best[0].draft)
@@ -204,7 +204,7 @@ class _Search:
                 break
             chosen = self.start.copy()
             chosen[differing[:middle]] = wanted[differing[:middle]]
-            if self._offer(chosen):
+            if self._propose(chosen):
                 low = middle
             else:
                 high = middle

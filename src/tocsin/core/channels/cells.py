@@ -36,7 +36,7 @@ from typing import Final
 import msgspec
 
 from tocsin.core.cells import CellRules, CellWriter
-from tocsin.core.channels.request import Bound
+from tocsin.core.channels.channel_filter import Bound
 from tocsin.core.channels.signals import Held, HoldingsTimer, Unheld
 from tocsin.core.machine import DeleteKey, Effect, SetTimer, Stored, StoreFailed
 from tocsin.errors import StoreFull

@@ -43,7 +43,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from tocsin.core.channels.cells import LATER_US, SubscriptionCells
-from tocsin.core.channels.request import Bound, UnknownChannel, bind, read_request
+from tocsin.core.channels.channel_filter import Bound, UnknownChannel, bind, read_channel_filter
 from tocsin.core.channels.signals import (
     CellFound,
     Counted,
@@ -127,7 +127,7 @@ class ChannelHoldings(TableMachine):
         ``may_subscribe`` says what the client may have at all. A channel that it may have with no values whatever does
         not exist for it: neither that there is one nor its signature is anybody's business.
         """
-        request = read_request(name)
+        request = read_channel_filter(name)
         channel = self.channels.get(request.channel.lower())
         if channel is None or not may_subscribe(f"{CHANNEL_PREFIX}{channel.name}/#"):
             raise UnknownChannel(name, request.channel)

@@ -1,9 +1,9 @@
 """The schedule of channels: which run in the next tick.
 
-A **repetitive** channel has a period. Time is divided into slots of that length, counted from the beginning of 1970,
-so that channels of one period are due together, and stay so over restarts. A channel is due in a slot in which it has
-not run; a new one at once. Slots that passed without a run are **overruns**: they are skipped, never caught up, and
-counted.
+A **repetitive** channel has a period. Time is divided into intervals of that length, counted from the beginning of
+1970, so that channels of one period are due together, and stay so over restarts. A channel is due in an interval in
+which it has not run; a new one at once. Intervals that passed without a run are **overruns**: they are skipped, never
+caught up, and counted.
 
 A **continuous** channel is due when a dataset or channel that it waits for has an unread version, and ``gap_us``
 have passed since its last run.
@@ -13,7 +13,7 @@ other has run, or failed, once since it is due itself, and so sees those results
 held back or not due is not waited for. Nobody waits in a circle, as no channel reads its own results.
 
 A channel that **fails** is held back, for twice as long each time, up to a bound, and then tried again; others do not
-notice. Slots that pass in that time are no overruns. A **paused** one is not due, until it is asked for (``RUN``),
+notice. Intervals that pass in that time are no overruns. A **paused** one is not due, until it is asked for (``RUN``),
 which also cuts short a hold.
 
 A tick takes those who are due in the order of their last runs, plus a period each: up to ``per_tick`` of them, and up
@@ -21,8 +21,8 @@ to ``budget_us`` of the time that they took last. A channel that takes longer th
 channel that waits longest is next, and none waits for ever.
 
 Invariants: ``take`` gives each channel at most once until it is ``done`` or ``failed``; a repetitive one runs at most
-once in a slot, unless it is asked for or failed; executions and overruns of a channel that never failed nor was
-paused add up to the slots since it was known.
+once in an interval, unless it is asked for or failed; executions and overruns of a channel that never failed nor was
+paused add up to the intervals since it was known.
 
 This is a structure and no machine; time is an argument, in microseconds of the wall clock. A clock that goes back
 makes nothing due twice.
@@ -62,7 +62,7 @@ class Turn(msgspec.Struct, frozen=True):
     """A channel that is to run now."""
 
     channel: str
-    skipped: int = 0  # slots that passed since its last run
+    skipped: int = 0  # intervals that passed since its last run
     asked: bool = False
 
 
@@ -75,17 +75,19 @@ class _Entry:
         "executions",
         "failures",
         "held_us",
+        "interval",
         "overruns",
         "plan",
         "read",
         "running",
         "since_us",
-        "slot",
     )
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.slot: int | None = None  # the newest that needs no run; None: it never ran, and is due at once
+        self.interval: int | None = (
+            None  # the newest that needs no run; None: it never ran, and is due at once
+        )
         self.read: dict[str, int] = {}  # of each dataset that it waits for, the version it has read
         self.since_us = 0  # since when it is due
         self.ended_us: int | None = None
@@ -138,11 +140,11 @@ class Schedule:
             entry = self._entries[channel] = _Entry(plan)
             entry.since_us = now_us
             if last_us is not None and plan.every_us is not None:
-                # Slots that passed while no pipeline ran are one late run, not many overruns.
-                slot = now_us // plan.every_us
-                entry.slot = max(last_us // plan.every_us, slot - 1)
+                # Intervals that passed while no pipeline ran are one late run, not many overruns.
+                interval = now_us // plan.every_us
+                entry.interval = max(last_us // plan.every_us, interval - 1)
         elif plan.every_us != entry.plan.every_us or (entry.plan.paused and not plan.paused):
-            entry.slot = None if plan.every_us is None else now_us // plan.every_us
+            entry.interval = None if plan.every_us is None else now_us // plan.every_us
             entry.held_us = 0
         entry.plan = plan
         for dataset in plan.waits_for:
@@ -206,11 +208,11 @@ class Schedule:
         turn = Turn(name, asked=entry.asked)
         every_us = entry.plan.every_us
         if every_us is not None:
-            slot = now_us // every_us
-            if entry.slot is not None and not entry.plan.paused and not entry.failures:
-                turn = Turn(name, skipped=max(slot - entry.slot - 1, 0), asked=entry.asked)
+            interval = now_us // every_us
+            if entry.interval is not None and not entry.plan.paused and not entry.failures:
+                turn = Turn(name, skipped=max(interval - entry.interval - 1, 0), asked=entry.asked)
             entry.overruns += turn.skipped
-            entry.slot = max(slot, slot if entry.slot is None else entry.slot)
+            entry.interval = max(interval, interval if entry.interval is None else entry.interval)
         entry.asked = False
         entry.running = True
         return turn
@@ -283,7 +285,7 @@ class Schedule:
             return entry.held_us
         every_us = entry.plan.every_us
         if every_us is not None:
-            return now_us if entry.slot is None else (entry.slot + 1) * every_us
+            return now_us if entry.interval is None else (entry.interval + 1) * every_us
         if not self._behind(entry):
             return None
         return now_us if entry.ended_us is None else entry.ended_us + self.limits.gap_us
@@ -300,8 +302,8 @@ class Schedule:
         """Since when one that is due has been so."""
         if entry.held_us:
             return entry.held_us
-        if entry.plan.every_us is not None and entry.slot is not None:
-            return (entry.slot + 1) * entry.plan.every_us
+        if entry.plan.every_us is not None and entry.interval is not None:
+            return (entry.interval + 1) * entry.plan.every_us
         return entry.since_us
 
     def _turn_us(self, entry: _Entry) -> int:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tocsin.core.channels.cells import SubscriptionCells
-from tocsin.core.channels.request import Bound, read_request
+from tocsin.core.channels.channel_filter import Bound, read_channel_filter
 from tocsin.core.channels.signals import Prepared, Unprepared
 from tocsin.core.machine import Effect
 from tocsin.model.results import STANDBY
@@ -138,6 +138,6 @@ class StandbyCells:
 def channel_of(name: str) -> str:
     """The channel of a name, in lower case; empty if the name is invalid."""
     try:
-        return read_request(name).channel.lower()
+        return read_channel_filter(name).channel.lower()
     except FilterInvalid:
         return ""

@@ -145,7 +145,7 @@ class Coordinator(TableMachine):
         self.leader: Leader | None = None  # while leading
         self._places = places
         self._options = options
-        self._prefix = name  # of our records' ids: ours, and of this life
+        self._prefix = name  # of our records' ids: ours, and of this process
         self._count = 0  # of requests and records
         self._claim = ""  # the request for the lease whose answer is awaited
         self._ready = False  # the watch has told everything

@@ -23,8 +23,8 @@ Transitions of ``ClientDelivery``:
     ended      Subscribed, Unsubscribed, AwaitSave, Kept, StreamSaid, ReleaseAsked, Answered, BatchRead, ReadFailed,
                ResultsRead, ResultsFailed, Writable, ClaimsForgotten, Stored, StoreFailed, TimerFired, Ended → nothing
 
-**Deliveries** above QoS 0 come from the log (``core.delivery.window``). While the client keeps up, the shell offers
-entries as the log brings them (``offer``: the hot path, no event). When the client's window is full, or its
+**Deliveries** above QoS 0 come from the log (``core.delivery.window``). While the client keeps up, the shell hands in
+entries as the log brings them (``hand_in``: the hot path, no event). When the client's window is full, or its
 connection is congested, the client is behind: the machine asks for batches of the log (``ReadBatch``) until it has
 caught up. Critical messages are a track of their own (``core.delivery.tracks``), and so are results of
 channels (``core.delivery.tracks``).
@@ -49,7 +49,7 @@ from typing import ClassVar, Final
 import msgspec
 from mqtt5 import PubRelPacket
 
-from tocsin.core.channels.request import ChannelFilter
+from tocsin.core.channels.channel_filter import ChannelFilter
 from tocsin.core.delivery.record_ids import RecordIds
 from tocsin.core.delivery.session_cell import SessionCell
 from tocsin.core.delivery.signals import (
@@ -92,7 +92,7 @@ LAST_TRIES: Final = 3  # failures in storing what an ended connection leaves, be
 # Between two looks whether the client of a new session was heard, at first and at most. The looks become rarer: a
 # client that says nothing costs little, and one with a keep-alive is heard before that has passed once.
 CONFIRM_FIRST_US, CONFIRM_MOST_US = 1_000_000, 60_000_000
-WINDOW_MAX: Final = 1_000  # unacknowledged messages of one client, whatever it offers
+WINDOW_MAX: Final = 1_000  # unacknowledged messages of one client, whatever it asks for
 
 
 class ClientDelivery(TableMachine):
@@ -198,12 +198,12 @@ class ClientDelivery(TableMachine):
 
     # ── messages to the client ──────────────────────────────────────────────────────────────────────────────
 
-    def offer(self, position: int, qos: int, critical: bool = False) -> tuple[int, bool]:
+    def hand_in(self, position: int, qos: int, critical: bool = False) -> tuple[int, bool]:
         """An entry that the log has just brought → the packet id to send it with (0: don't), repeat."""
-        return self.messages.offer(position, qos, critical, self.congested)
+        return self.messages.hand_in(position, qos, critical, self.congested)
 
     def passed(self, tail: int) -> None:
-        """Every entry up to here was dispatched, and offered if it matched: what is stored next may say so."""
+        """Every entry up to here was dispatched, and handed in if it matched: what is stored next may say so."""
         self.messages.passed(tail)
 
     def extra(self, qos: int) -> int:

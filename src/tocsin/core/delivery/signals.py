@@ -115,7 +115,7 @@ class BatchRead(Event, frozen=True, kw_only=True):
     ``tail`` is as in ``Began``, at this moment; of critical ones it may be ``critical_tail``.
     """
 
-    entries: Sequence[Offered]
+    entries: Sequence[MatchedEntry]
     next: int
     tail: int
     critical: bool = False
@@ -124,13 +124,13 @@ class BatchRead(Event, frozen=True, kw_only=True):
 class ResultsRead(Event, frozen=True, kw_only=True):
     """The same of results, by place: critical ones, or the others."""
 
-    entries: Sequence[ResultOffered]
+    entries: Sequence[MatchedResult]
     next: int
     tail: int
     critical: bool = False
 
 
-class Offered(msgspec.Struct, frozen=True):
+class MatchedEntry(msgspec.Struct, frozen=True):
     """An entry that matches, and at which QoS the client gets it. ``message`` is what the shell has read in it, and is
     handed back with ``Deliver``."""
 
@@ -148,7 +148,7 @@ class Offered(msgspec.Struct, frozen=True):
         )
 
 
-class ResultOffered(msgspec.Struct, frozen=True):
+class MatchedResult(msgspec.Struct, frozen=True):
     """A result, its place, and the subscription that it is for, at QoS 1."""
 
     position: int
@@ -208,7 +208,7 @@ AFTERWARDS: Final[list[tuple[DeliveryState, type[Event]]]] = [
 
 
 class Deliver(Effect, frozen=True, kw_only=True):
-    """Send an entry to the client; ``message`` as it was offered."""
+    """Send an entry to the client; ``message`` as it was matched."""
 
     entry: Entry
     packet_id: int

@@ -78,7 +78,7 @@ class StoredSession(msgspec.Struct, frozen=True):
     left: int = 0  # the last epoch in which its client went and no will of it was left
     home: str = ""  # the broker that serves it, or served it last, and holds its subscriptions to channels
     results: Progress | None = (
-        None  # of channels, in places (``model.results.place``); None: it never had any
+        None  # of channels, in places (``model.results.result_position``); None: it never had any
     )
     critical: Progress | None = None  # the same of critical ones; the former is then of the others alone
     streams: dict[str, dict[str, Value]] = {}  # the metadata of the streams that the client publishes on

@@ -7,18 +7,18 @@ overtake is then no more than this: they have a place of their own, a part of th
 while the client is behind with them it gets no others of the same log.
 
 **Results of channels** are delivered like the log's entries (``core.delivery.window``), at QoS 1 at most, by **place**
-(``model.results``) instead of position: offered as notices bring them, or, while the client is behind, read from the
+(``model.results``) instead of position: handed in as notices bring them, or, while the client is behind, read from the
 files that notices name. A client that is behind with one track is not behind with the other, and what is slow to read
 holds no messages up. They begin with the first subscription to a channel at QoS 1, where the results are at that time:
 everything before is settled. How far they are must not lag far behind in the stored session, also of a client that gets
 nothing: results are kept while a session may need them. So it is stored every CHECKPOINT_US.
 
 **Messages.** Both tracks are over the same log, by position. The position of the one says "everything critical up to
-here", that of the other "everything else up to here"; entries that the log's follower brings are offered to their own
+here", that of the other "everything else up to here"; entries that the log's follower brings are handed in to their own
 track, and for a client that is behind the log is read for either class alone.
 
 The critical track begins late. Most clients never get a critical message. So there is no critical track before a
-critical message is offered, or may be in the part of the log that a stored session has not seen. Until then the
+critical message is handed in, or may be in the part of the log that a stored session has not seen. Until then the
 position of the others counts for both; a session that is stored without a critical position says just that. The
 reserved part of the window is reserved from the beginning: the first alarm must not wait. ``critical_tail`` is how far
 there may be critical messages among what was dispatched here. A client that is beyond it has none to read, and where
@@ -29,12 +29,12 @@ time, for the filters that the client has when it is asked for. The read does no
 during it: entries beyond its ``since`` are read again, because it may be durable, with a message in the log, before the
 read is answered. A batch ends where the window is full, or the connection congested; the rest is read again when there
 is room. For other messages it also ends where the log was dispatched to: beyond, there may be an older critical message
-that nobody here knows of. Newer entries are offered. Results of channels are read in the same way, by place instead of
-by position, for the names of subscriptions instead of filters.
+that nobody here knows of. Newer entries are handed in. Results of channels are read in the same way, by place instead
+of by position, for the names of subscriptions instead of filters.
 
 Invariants: as in ``core.delivery.window``; what is under way of all tracks is within one window; whatever of the others
 is sent is sent while the client is not behind with critical ones; without a critical track no critical message was
-offered, and none that the client is to get lies between the position of the others and the end of the log, as it was
+handed in, and none that the client is to get lies between the position of the others and the end of the log, as it was
 when the deliveries began.
 """
 
@@ -45,7 +45,7 @@ from typing import Final
 
 import msgspec
 
-from tocsin.core.channels.request import ChannelFilter
+from tocsin.core.channels.channel_filter import ChannelFilter
 from tocsin.core.delivery.session_cell import AGAIN_US
 from tocsin.core.delivery.signals import BatchRead, DeliveryTimer, ReadBatch, ReadResults, ResultsRead
 from tocsin.core.delivery.stored_session import StoredSession
@@ -92,7 +92,7 @@ class CatchingUp:
             name for name, subscription in subscriptions.items() if subscription.qos and self._concerns(name)
         )
         if not filters:
-            delivery.live = True  # a subscription to come is for what comes after it, and that is offered
+            delivery.live = True  # a subscription to come is for what comes after it, and that is handed in
             return []
         self.reading = True
         self._below = None
@@ -121,18 +121,18 @@ class CatchingUp:
         if not self._results and not self._critical:
             end = min(end, batch.tail + 1)
         sent: list[Effect] = []
-        for offered in batch.entries:
-            position = offered.position
+        for matched in batch.entries:
+            position = matched.position
             if not delivery.next <= position < end:
                 continue
             if congested:
                 delivery.fall_behind(position)
                 return sent, False
-            identifier = delivery.offer(position, offered.qos)
+            identifier = delivery.hand_in(position, matched.qos)
             if identifier == WAIT:
                 return sent, False
             if identifier != SETTLED:
-                sent.append(offered.sent(identifier, delivery.is_repeat(position)))
+                sent.append(matched.sent(identifier, delivery.is_repeat(position)))
         delivery.passed(end - 1)
         delivery.live = delivery.next > batch.tail
         return sent, True
@@ -160,7 +160,7 @@ class Track:
 
     def __init__(self, progress: Progress, ids: Ids, tail: int, *, receive_max: int, durable: bool) -> None:
         self.delivery = DeliveryWindow(progress, receive_max=receive_max, durable=durable, ids=ids)
-        self.delivery.live = self.delivery.next > tail  # whatever is to come will be offered
+        self.delivery.live = self.delivery.next > tail  # whatever is to come will be handed in
         results, critical = ids in (RESULTS, CRITICAL), ids in (CRITICAL, CRITICAL_MESSAGES)
         self.catching_up = CatchingUp(self.delivery, results=results, critical=critical)
         if ids in (MESSAGES, RESULTS):
@@ -224,7 +224,7 @@ class ResultsTrack:
         track = self.critical if packet_id in CRITICAL else self.others
         return None if track is None else track.delivery
 
-    def offer(self, place: int, critical: bool, congested: bool) -> tuple[int, bool]:
+    def hand_in(self, place: int, critical: bool, congested: bool) -> tuple[int, bool]:
         """A result that a notice has just brought → the packet id to send it with (0: don't), repeat."""
         track = self.critical if critical else self.others
         if track is None or not track.delivery.live or place < track.delivery.next:
@@ -233,10 +233,10 @@ class ResultsTrack:
         if congested:
             delivery.fall_behind(place)
             return 0, False
-        return max(0, delivery.offer(place, 1)), delivery.is_repeat(place)
+        return max(0, delivery.hand_in(place, 1)), delivery.is_repeat(place)
 
     def passed(self, tail: int) -> None:
-        """Every result up to there was dispatched, and offered if it was for the client."""
+        """Every result up to there was dispatched, and handed in if it was for the client."""
         for track in (self.critical, self.others):
             if track is not None and track.delivery.live:
                 track.delivery.passed(tail)
@@ -315,7 +315,7 @@ class MessagesTrack:
 
     # ── sending ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def offer(self, position: int, qos: int, critical: bool, congested: bool) -> tuple[int, bool]:
+    def hand_in(self, position: int, qos: int, critical: bool, congested: bool) -> tuple[int, bool]:
         """The hot path: an entry that the log has just brought → the packet id to send it with (0: don't), repeat."""
         delivery = self._for_critical(position) if critical else self.delivery
         if delivery is None or not delivery.live or position < delivery.next:
@@ -323,10 +323,10 @@ class MessagesTrack:
         if congested:
             delivery.fall_behind(position)
             return 0, False
-        return max(0, delivery.offer(position, qos)), delivery.is_repeat(position)
+        return max(0, delivery.hand_in(position, qos)), delivery.is_repeat(position)
 
     def _for_critical(self, position: int) -> DeliveryWindow | None:
-        """The track of critical messages, which begins with the first that is offered."""
+        """The track of critical messages, which begins with the first that is handed in."""
         if self.critical is not None:
             return self.critical.delivery
         if self.delivery is None or position < self.delivery.next:
@@ -336,7 +336,7 @@ class MessagesTrack:
         return delivery
 
     def passed(self, tail: int) -> None:
-        """Every entry up to here was dispatched, and offered if it matched: what is stored next may say so."""
+        """Every entry up to here was dispatched, and handed in if it matched: what is stored next may say so."""
         for track in self.tracks:
             if track.delivery.live:
                 track.delivery.passed(tail)

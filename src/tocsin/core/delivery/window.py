@@ -5,7 +5,7 @@ queue there is a **position**: everything up to it is settled. Beyond it there i
 entries that were sent and are not yet acknowledged. Messages that do not fit into the window wait in the log, not in
 memory.
 
-**Live or behind.** While it is *live*, entries are offered as the log's follower brings them. When the window is full
+**Live or behind.** While it is *live*, entries are handed in as the log's follower brings them. When the window is full
 it falls *behind*: it takes no more, and later has the log read from ``next`` on, until it has caught up.
 
 **Packet ids** follow from positions (``packet_id``). So a message that is sent again after a crash has the id that it
@@ -57,7 +57,7 @@ CRITICAL_MESSAGE_IDS: Final = 3_257
 
 REFUSED_FROM: Final = 0x80
 
-WAIT: Final = -1  # what ``offer`` says: no room, keep it in the log
+WAIT: Final = -1  # what ``hand_in`` says: no room, keep it in the log
 SETTLED: Final = 0  # … the client has it already
 
 Answer = PubAckPacket | PubRecPacket | PubCompPacket
@@ -163,12 +163,12 @@ class DeliveryWindow:
         """Whether the log should be read for it now."""
         return not self.live and self.room
 
-    def offer(self, position: int, qos: int) -> int:
+    def hand_in(self, position: int, qos: int) -> int:
         """The next matching entry, in order: the packet id to send it with, or SETTLED, or WAIT.
 
-        After WAIT it is behind, and the same entry is to be offered again from the log.
+        After WAIT it is behind, and the same entry is to be handed in again from the log.
         """
-        assert position >= self.next, f"position {position} was offered before"
+        assert position >= self.next, f"position {position} was handed in before"
         if self._again:
             self._forget_below(position)
         if position < self._sent_below and position not in self._again:
@@ -225,7 +225,7 @@ class DeliveryWindow:
         return WAIT
 
     def passed(self, position: int) -> None:
-        """Everything up to here was looked at: whatever was not offered did not match, and is settled."""
+        """Everything up to here was looked at: whatever was not handed in did not match, and is settled."""
         self.next = max(self.next, position + 1)
         if self._again:
             self._forget_below(self.next)

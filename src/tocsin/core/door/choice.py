@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from tocsin.core.coordination.state.backups import Backups, Place
+from tocsin.core.coordination.state.backups import Backups, Vacancy
 from tocsin.core.door.callers import Caller
 from tocsin.core.survival.refuges import FULL, ROOMY, STEP
 from tocsin.model.network import BrokerInfo, Role, Scheme
@@ -55,13 +55,13 @@ class Directory:
         living: Iterable[BrokerInfo],
         *,
         plan: Mapping[str, Backups],
-        places: Mapping[str, Place],
+        vacancies: Mapping[str, Vacancy],
         loads: Mapping[str, int],
         filters: Callable[[str], Collection[str]] = lambda broker: (),
         published_at: Callable[[str], str | None] = lambda client: None,
     ) -> None:
         self.living = {each.id: each for each in living}
-        self.places = places
+        self.vacancies = vacancies
         self.loads = loads
         self._plan = plan
         self._filters = filters
@@ -71,13 +71,13 @@ class Directory:
             for name, each in self.living.items()
             if each.entrances and each.role != Role.STANDBY and loads.get(name, 0) < FULL
         }
-        known = (*(place.info for place in places.values()), *self.living.values())
+        known = (*(place.info for place in vacancies.values()), *self.living.values())
         self._by_address = {entrance.address: each.id for each in known for entrance in each.entrances}
         self._ranked: dict[str, list[tuple[_Rank, BrokerInfo]]] = {}  # by the cluster that is near
 
     def broker_of(self, home: str) -> str | None:
         """The broker, there or lost, that a home means: its id or one of its addresses."""
-        if home in self.living or home in self.places:
+        if home in self.living or home in self.vacancies:
             return home
         return self._by_address.get(home)
 
@@ -104,7 +104,7 @@ class Directory:
 
     def _of(self, broker: str, what: str) -> Iterator[Candidate]:
         """A broker, or the brokers that have what it had."""
-        place, backups = self.places.get(broker), self._plan.get(broker, NOBODY)
+        place, backups = self.vacancies.get(broker), self._plan.get(broker, NOBODY)
         state = "lost" if broker not in self.living else "full" if broker not in self.able else "there"
         named = (
             (broker, f"it is {what}"),

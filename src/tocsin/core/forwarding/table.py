@@ -38,7 +38,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from tocsin.core.filters import SharedFilter, TopicFilter, interest_of
-from tocsin.core.forwarding.tallies import Source, Tallies, Tally
+from tocsin.core.forwarding.tallies import Tallies, Tally, TallySource
 from tocsin.core.streams.query_subscriptions import Inquiries
 from tocsin.model.network import Route, Scope
 
@@ -324,7 +324,7 @@ class ForwardingTable(Generic[Target]):
         )
 
     def _tally(self, topic: str, leaves: list[_Leaf[Target]]) -> Tally:
-        sources: list[Source] = [leaf for leaf in leaves if leaf.targets]
+        sources: list[TallySource] = [leaf for leaf in leaves if leaf.targets]
         sources += self.inquiries.of_topic(topic)
         return self.tallies.tally(sources)
 

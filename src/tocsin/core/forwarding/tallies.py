@@ -22,7 +22,7 @@ SOURCES_MAX: Final = (
 )
 
 
-class Source(Protocol):
+class TallySource(Protocol):
     """A subscription that brings messages to its clients here."""
 
     bytes: int  # since they were taken last
@@ -52,7 +52,7 @@ class Tally:
 
     __slots__ = ("_sources", "_touched", "bytes")
 
-    def __init__(self, sources: tuple[Source, ...], touched: list[Tally]) -> None:
+    def __init__(self, sources: tuple[TallySource, ...], touched: list[Tally]) -> None:
         self.bytes = 0
         self._sources = sources
         self._touched = touched
@@ -63,7 +63,7 @@ class Tally:
             self._touched.append(self)
         self.bytes += size
 
-    def settle(self, found: list[Source]) -> None:
+    def settle(self, found: list[TallySource]) -> None:
         """Give the sources what was added."""
         size, self.bytes = self.bytes, 0
         for source in self._sources:
@@ -79,9 +79,9 @@ class Tallies:
 
     def __init__(self) -> None:
         self._touched: list[Tally] = []
-        self._found: list[Source] = []
+        self._found: list[TallySource] = []
 
-    def tally(self, sources: Iterable[Source]) -> Tally:
+    def tally(self, sources: Iterable[TallySource]) -> Tally:
         """A tally for a topic that concerns these."""
         if len(self._touched) >= TALLIES_MAX:
             self._settle(TALLIES_MAX)

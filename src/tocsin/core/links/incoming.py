@@ -18,7 +18,7 @@ speaks for another.
 A **probe** is a connection by which a peer measures the way to us (``core.links.prober``). Its CONNECT says so
 (PROPERTY_PROBE), and our CONNACK how many bytes we take; a broker of an earlier release does not say that. A probe
 brings PINGREQ, and bytes on PROBE_TOPIC, which go nowhere. It carries no message and ends no link. Bounds:
-PROBE_MAX_BYTES and PROBE_US of one; how often a peer may make one is the door's affair (``may_probe``).
+PROBE_MAX_BYTES and PROBE_US of one; how often a peer may make one is the listener's affair (``may_probe``).
 
 States: new -> greeting -> up or probed -> closed. ``Close`` is the last effect; after it every event gives [].
 

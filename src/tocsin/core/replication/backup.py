@@ -79,7 +79,7 @@ from tocsin.wire.replication import (
     Dismiss,
     Mourned,
     Probe,
-    Stream,
+    Series,
     Update,
 )
 
@@ -214,9 +214,9 @@ class Backup(TableMachine):
                     *self._on_probe(probe),
                     *self._welcome(probe.primary, now_us),
                 ]
-            case Dismiss(primary=primary, stream=stream):
+            case Dismiss(primary=primary, series=series):
                 copy = self.copies.get(primary)
-                if copy is None or copy.stream > stream:
+                if copy is None or copy.series > series:
                     return []
                 return self._condemn(primary, copy, now_us)
             case Mourned(primary=primary):
@@ -228,22 +228,22 @@ class Backup(TableMachine):
 
     def _on_update(self, update: Update, now_us: int) -> list[Effect]:
         copy = self.copies.get(update.primary)
-        if copy is not None and update.stream < copy.stream:
+        if copy is not None and update.series < copy.series:
             return self._decline(update, copy)
-        self._speaks(update.primary, update.stream)
-        if copy is not None and update.stream == copy.stream:
+        self._speaks(update.primary, update.series)
+        if copy is not None and update.series == copy.series:
             copy.heard()
-        if copy is None or update.stream > copy.stream:
+        if copy is None or update.series > copy.series:
             if update.number != 1:
-                return [self._answer(update.primary, Behind(self._broker, update.stream))]
+                return [self._answer(update.primary, Behind(self._broker, update.series))]
             if copy is None and (len(self.copies) >= self._copies_max or self._bytes >= self._bytes_max):
                 return self._decline(update, None)
             copy = self.copies.setdefault(update.primary, Copy(update.role))
-            copy.begin(update.stream, update.role)
+            copy.begin(update.series, update.role)
         if update.number > copy.number + 1:
-            return [self._answer(update.primary, Behind(self._broker, update.stream))]
+            return [self._answer(update.primary, Behind(self._broker, update.series))]
         if update.number <= copy.number:
-            return [self._answer(update.primary, Applied(self._broker, copy.stream, copy.number))]
+            return [self._answer(update.primary, Applied(self._broker, copy.series, copy.number))]
         if self._bytes >= self._bytes_max:
             return self._decline(update, None)
         before, wills = copy.bytes, list[Left]()
@@ -255,7 +255,7 @@ class Backup(TableMachine):
             wills = copy.sweep() if update.whole else wills
         self._bytes += copy.bytes - before
         answer = (
-            Applied(self._broker, copy.stream, copy.number) if sensible else Behind(self._broker, copy.stream)
+            Applied(self._broker, copy.series, copy.number) if sensible else Behind(self._broker, copy.series)
         )
         first = update.role == LOCAL or update.sole
         left = [each for each in wills if first or each.will.publication.qos]
@@ -267,16 +267,16 @@ class Backup(TableMachine):
 
     def _on_begun(self, primary: str, incarnation: int) -> list[Effect]:
         copy = self.copies.get(primary)
-        if copy is not None and copy.stream[1] > incarnation:
-            known = Declined(self._broker, (0, incarnation, 0), copy.stream)
+        if copy is not None and copy.series[1] > incarnation:
+            known = Declined(self._broker, (0, incarnation, 0), copy.series)
             return [self._answer(primary, known)]
         if len(self._begun) < self._copies_max or primary in self._begun:
             self._begun[primary] = max(incarnation, self._begun.get(primary, 0))
         return [] if copy is None else self._give_out(primary, copy)
 
-    def _speaks(self, primary: str, stream: Stream) -> None:
-        """A process goes on with its stream: it is not over, though one in its place may have said that it began."""
-        if self._begun.get(primary, 0) > stream[1]:
+    def _speaks(self, primary: str, series: Series) -> None:
+        """A process goes on with its series: it is not over, though one in its place may have said that it began."""
+        if self._begun.get(primary, 0) > series[1]:
             del self._begun[primary]
 
     def _on_mourned(self, primary: str, now_us: int) -> list[Effect]:
@@ -303,19 +303,19 @@ class Backup(TableMachine):
 
     def _on_probe(self, probe: Probe) -> list[Effect]:
         copy = self.copies.get(probe.primary)
-        if copy is not None and copy.stream > probe.stream:
+        if copy is not None and copy.series > probe.series:
             return self._decline(probe, copy)
-        self._speaks(probe.primary, probe.stream)
-        if copy is not None and copy.stream == probe.stream and copy.number >= probe.number:
+        self._speaks(probe.primary, probe.series)
+        if copy is not None and copy.series == probe.series and copy.number >= probe.number:
             copy.heard()
-            return [self._answer(probe.primary, Applied(self._broker, copy.stream, copy.number))]
-        return [self._answer(probe.primary, Behind(self._broker, probe.stream))]
+            return [self._answer(probe.primary, Applied(self._broker, copy.series, copy.number))]
+        return [self._answer(probe.primary, Behind(self._broker, probe.series))]
 
     def _decline(self, message: Update | Probe, copy: Copy | None) -> list[Effect]:
-        """A stream that is over, or one for which there is no room."""
+        """A series that is over, or one for which there is no room."""
         self.declined += 1
-        known = None if copy is None else copy.stream
-        answer = self._answer(message.primary, Declined(self._broker, message.stream, known))
+        known = None if copy is None else copy.series
+        answer = self._answer(message.primary, Declined(self._broker, message.series, known))
         if known is not None:
             return [answer]
         words = "there is no room for the copy of a broker's state"

@@ -3,7 +3,7 @@
 The broker has it in many places already (connections, attendances, sessions). So it is not kept a second time: a
 **view** of it is read when something is sent. Clients that are away are part of it while their sessions last.
 
-A backup has a ``Copy`` of it. A stream brings it (``wire.replication``). A newer stream writes over what is there,
+A backup has a ``Copy`` of it. A series brings it (``wire.replication``). A newer series writes over what is there,
 client by client, and drops what it did not repeat when it has said everything: until then the copy has the old and the
 new, because the broker may fail in the middle of it. It is handed out client by client, as ``ClientSnapshot``.
 
@@ -18,10 +18,10 @@ from typing import Final, Protocol
 
 import msgspec
 
-from tocsin.core.channels.request import ChannelFilter
+from tocsin.core.channels.channel_filter import ChannelFilter
 from tocsin.core.filters import QueryFilter, filter_type
 from tocsin.core.forwarding.table import Subscription
-from tocsin.wire.replication import Bequest, Delta, Head, Option, Positions, Role, Stream
+from tocsin.wire.replication import Bequest, Delta, Head, Option, Positions, Role, Series
 
 CLIENT_BYTES: Final = 600  # of a client in memory, beside its names and its will
 NAME_BYTES: Final = 150  # of a subscription, beside its name
@@ -89,10 +89,10 @@ def subscription_of(option: Option) -> Subscription:
 class Replica:
     """One client in a backup's copy."""
 
-    __slots__ = ("head", "positions", "since_us", "stream", "subscriptions")
+    __slots__ = ("head", "positions", "series", "since_us", "subscriptions")
 
-    def __init__(self, stream: Stream, head: Head, since_us: int) -> None:
-        self.stream = stream  # that said it last as a whole
+    def __init__(self, series: Series, head: Head, since_us: int) -> None:
+        self.series = series  # that said it last as a whole
         self.since_us = since_us  # when its arrival was reported
         self.head = head
         self.subscriptions: dict[str, Option] = {}
@@ -104,9 +104,9 @@ class Copy:
 
     def __init__(self, role: Role) -> None:
         self.role: Role = role
-        self.stream: Stream = (0, 0, 0)
-        self.number = 0  # everything of the stream up to here is applied
-        self.whole = False  # everything was sent once, in this stream or an earlier one
+        self.series: Series = (0, 0, 0)
+        self.number = 0  # everything of the series up to here is applied
+        self.whole = False  # everything was sent once, in this series or an earlier one
         self.condemned_us: int | None = None  # when it is to be dropped
         self.kept = False  # it is needed, whatever the plan says
         self.used = False  # … or was, and nothing was heard since of a process in that place
@@ -117,7 +117,7 @@ class Copy:
         self._kept_us = 0  # when it was kept last …
         self._lost = -1  # … the process that was lost then …
         self.settled: set[str] = set()  # … and those of them whose wills it has settled since
-        self._process: int | None = None  # the one of the last stream that was whole
+        self._process: int | None = None  # the one of the last series that was whole
         self.bytes = 0  # about
         self.clients: dict[str, Replica] = {}
         self.prepared: dict[str, int] = {}  # subscriptions of PREPARED kinds → how many clients have them
@@ -125,9 +125,9 @@ class Copy:
         self.turned: set[str] = set()  # of these, those that nobody had, or has, since this was last emptied
         self.moved = False  # the role is another than when that was
 
-    def begin(self, stream: Stream, role: Role) -> None:
+    def begin(self, series: Series, role: Role) -> None:
         self.moved = self.moved or role != self.role
-        self.stream, self.number, self.role = stream, 0, role
+        self.series, self.number, self.role = series, 0, role
 
     @property
     def seen_to(self) -> bool:
@@ -138,15 +138,15 @@ class Copy:
         """A backup stands in for the broker, and awaits its current clients; ``meanwhile``: it publishes their wills at
         QoS 0, but puts none into the log.
         """
-        if self._lost != self.stream[1]:
-            self.settled, self._lost = set(), self.stream[1]
+        if self._lost != self.series[1]:
+            self.settled, self._lost = set(), self.series[1]
         self.kept, self.used, self._kept_us, self._meanwhile = True, True, now_us, meanwhile
         self.had = frozenset(self.clients)
 
     def heard(self) -> None:
-        """The broker goes on with the stream that is known. If that is the process that was taken for lost, it was not:
+        """The broker goes on with the series that is known. If that is the process that was taken for lost, it was not:
         nobody stood in for what it has now."""
-        if self.stream[1] == self._process:
+        if self.series[1] == self._process:
             self.used = self.kept
 
     def apply(self, delta: Delta, now_us: int) -> bool:
@@ -162,12 +162,12 @@ class Copy:
             before = self._drop(delta.client)
             if delta.head is None:
                 return False
-            known = before is not None and before.stream[1] == self.stream[1] and before.head == delta.head
+            known = before is not None and before.series[1] == self.series[1] and before.head == delta.head
             since_us = before.since_us if before is not None and known else now_us  # said once more, or new
-            self.clients[delta.client] = Replica(self.stream, delta.head, since_us)
+            self.clients[delta.client] = Replica(self.series, delta.head, since_us)
             self.bytes += CLIENT_BYTES + len(delta.client) + _weight(delta.head)
         replica = self.clients.get(delta.client)
-        if replica is None or replica.stream != self.stream:
+        if replica is None or replica.series != self.series:
             return False
         if delta.head is not None and not delta.begin:
             self.bytes += _weight(delta.head) - _weight(replica.head)
@@ -181,24 +181,24 @@ class Copy:
         return True
 
     def sweep(self) -> list[Left]:
-        """The stream has said everything: what it did not say is gone. The wills of clients that a process had which
+        """The series has said everything: what it did not say is gone. The wills of clients that a process had which
         is over, and of which nothing is known here since; none of those that somebody who stands, or stood, in for it
         awaits, or did, unless they belong into the log and it stood in meanwhile."""
         self.whole = True
-        forgotten = {each: old for each, old in self.clients.items() if old.stream != self.stream}
+        forgotten = {each: old for each, old in self.clients.items() if old.series != self.series}
         wills = [
             Left(client, replica.head.will, replica.since_us)
             for client, replica in forgotten.items()
             if replica.head.will is not None
-            and replica.stream[1] != self.stream[1]
+            and replica.series[1] != self.series[1]
             and not (self.used and replica.since_us <= self._kept_us and not self._is_owed(replica.head.will))
         ]
         for client in forgotten:
             self._settle(client, None)
             self._drop(client)
-        if self.stream[1] != self._process:
+        if self.series[1] != self._process:
             self.had = frozenset()
-        self.used, self._process = self.kept, self.stream[1]
+        self.used, self._process = self.kept, self.series[1]
         return wills
 
     def wills(self) -> list[Left]:
@@ -213,7 +213,7 @@ class Copy:
         """A younger process began, and sends nothing here: the wills of clients that those before it had. All else that
         is known of these clients is stale. If one of those goes on all the same, it has to say it again.
         """
-        old = {each: one for each, one in self.clients.items() if one.stream[1] < incarnation}
+        old = {each: one for each, one in self.clients.items() if one.series[1] < incarnation}
         wills = [
             Left(client, replica.head.will, replica.since_us)
             for client, replica in old.items()
@@ -230,10 +230,10 @@ class Copy:
         return self._meanwhile and will.publication.qos > 0
 
     def _settle(self, client: str, will: Bequest | None) -> None:
-        """The process whose stream that is has this will of a client, or none."""
+        """The process whose series that is has this will of a client, or none."""
         if will is not None:
             self.settled.discard(client)
-        elif self.kept and self.stream[1] == self._lost and client in self.had:
+        elif self.kept and self.series[1] == self._lost and client in self.had:
             self.settled.add(client)
 
     def _drop(self, client: str) -> Replica | None:

@@ -18,7 +18,7 @@ about what is delivered twice if the broker fails now.
 
 **A backup that does not answer** within ``wait_us`` is *degraded*: nobody waits for it any longer, and its update is
 sent on, more and more seldom. It counts again when it answers in time, and lacks nothing but what the next update has.
-One that lacks something, or is new, is sent everything, as a new stream. Until then the primary remembers which clients
+One that lacks something, or is new, is sent everything, as a new series. Until then the primary remembers which clients
 are dirty, never messages.
 
 **A process that begins** tells all brokers so (``Begun``), several times: a former backup of an earlier process is sent
@@ -67,7 +67,7 @@ from tocsin.wire.replication import (
     Positions,
     Probe,
     Role,
-    Stream,
+    Series,
 )
 
 BEGUN_MAX_S: Final = 32  # between the last two times: longer than a former backup keeps its copy
@@ -79,7 +79,7 @@ PROBE_MAX_US: Final = (
 RESEND_US: Final = 100_000  # some fifty round trips
 RESEND_MAX_US: Final = 5_000_000
 DECLINED_US: Final = 30_000_000  # before a backup that had no room is asked again
-# … or a backup that knows a younger process: that may still be there, and then each declines the other's stream in
+# … or a backup that knows a younger process: that may still be there, and then each declines the other's series in
 # turn.
 YOUNGER_US: Final = 3_000_000
 SLICE_US: Final = 1_000  # between two slices of a scan
@@ -127,7 +127,7 @@ class Primary(TableMachine):
         self._gamma = gamma
         self._policy = policy
         self._incarnation = 0
-        self._generation = 0
+        self._series_count = 0
         self._epoch = 0
         self.recipients: dict[Role, Recipient] = {}
         self._waiting: dict[int, int] = {}  # ticket → for how many backups it waits
@@ -136,7 +136,7 @@ class Primary(TableMachine):
         self._flushing = False
         self._probe_us = PROBE_US  # until the next probe
         self._scan = PositionScan(gamma)
-        self.resyncs = 0  # streams that began because a backup lacked something
+        self.resyncs = 0  # series that began because a backup lacked something
         self.missed = 0  # tickets that were released without being synced
 
     def statistics(self) -> dict[str, int]:
@@ -198,7 +198,7 @@ class Primary(TableMachine):
 
     def _recruit(self, backup: str, role: Role, waiting: Mapping[int, str]) -> Recipient:
         """A new backup, for which those wait who wait already."""
-        recipient = Recipient(backup, role, self._stream(), self._known())
+        recipient = Recipient(backup, role, self._next_series(), self._known())
         for ticket, client in waiting.items():
             if recipient.wait(client, ticket):
                 self._waiting[ticket] += 1
@@ -206,18 +206,18 @@ class Primary(TableMachine):
 
     def _part(self, before: Recipient) -> list[Effect]:
         """A backup is one no longer, and nobody waits for it."""
-        dismissed = self._send(before, Dismiss(self._broker, before.stream))
+        dismissed = self._send(before, Dismiss(self._broker, before.series))
         timer = CancelTimer(name=resend_timer(before.role))
         return [dismissed, timer, *self._done(before.release())]
 
     def _known(self) -> Iterable[str]:
-        """The clients of which a stream has to tell: all, and those whose wills are settled."""
+        """The clients of which a series has to tell: all, and those whose wills are settled."""
         yield from self._gamma.clients()
         yield from self._gamma.voided()
 
-    def _stream(self) -> Stream:
-        self._generation += 1
-        return self._epoch, self._incarnation, self._generation
+    def _next_series(self) -> Series:
+        self._series_count += 1
+        return self._epoch, self._incarnation, self._series_count
 
     def _send(self, to: Recipient, message: Message) -> Effect:
         return Send(to=broker_address(to.backup), message=message)
@@ -325,7 +325,7 @@ class Primary(TableMachine):
             return self._on_begun(message.primary, now_us)
         assert isinstance(message, Applied | Behind | Declined), "nothing else is for a primary"
         for each in self.recipients.values():
-            if each.backup == message.backup and each.stream == message.stream:
+            if each.backup == message.backup and each.series == message.series:
                 match message:
                     case Applied(number=number):
                         return self._on_applied(each, number, now_us)
@@ -334,14 +334,14 @@ class Primary(TableMachine):
                         return self._begin_anew(each, now_us)
                     case Declined(known=known):
                         return self._on_declined(each, known)
-        if isinstance(message, Declined) and message.known and message.stream == self._named_in_begun():
+        if isinstance(message, Declined) and message.known and message.series == self._named_in_begun():
             # An earlier process had a clock that was ahead.
             self._incarnation = max(self._incarnation, message.known[1] + 1)
             self._begun_s = 1
             return self._tell_begun()
-        return []  # of a stream that is over
+        return []  # of a series that is over
 
-    def _named_in_begun(self) -> Stream:
+    def _named_in_begun(self) -> Series:
         return 0, self._incarnation, 0
 
     def _on_applied(self, by: Recipient, number: int, now_us: int) -> list[Effect]:
@@ -353,7 +353,7 @@ class Primary(TableMachine):
         effects: list[Effect] = self._probe_later() if probed else []
         if by.flight is not None:
             effects = [CancelTimer(name=resend_timer(by.role)), *self._done(by.landed())]
-        has_all = by.whole  # of the stream's beginning; the rest is what changed since
+        has_all = by.whole  # of the series' beginning; the rest is what changed since
         effects += self._update(by, now_us)
         if by.degraded and has_all and by.level and in_time:
             by.degraded = False
@@ -367,10 +367,10 @@ class Primary(TableMachine):
         return [*self._ask(begun, now_us), self._probe_soon()] if begun else []
 
     def _begin_anew(self, to: Recipient, now_us: int) -> list[Effect]:
-        to.restart(self._stream(), self._known())
+        to.restart(self._next_series(), self._known())
         return self._update(to, now_us)
 
-    def _on_declined(self, by: Recipient, known: Stream | None) -> list[Effect]:
+    def _on_declined(self, by: Recipient, known: Series | None) -> list[Effect]:
         """It has no room; or a process of our name that it takes for a younger one has written to it."""
         if by.declined:
             return []
@@ -440,7 +440,7 @@ class Primary(TableMachine):
             if each.flight is None and not each.declined:
                 if each.silent_since_us is None:
                     each.silent_since_us = now_us
-                effects.append(self._send(each, Probe(self._broker, each.stream, each.number)))
+                effects.append(self._send(each, Probe(self._broker, each.series, each.number)))
                 effects += self._judge(each, now_us)
         return effects
 

@@ -2,7 +2,7 @@
 
 A client is *dirty* if the backup may know something of it that is no longer so; **dirt** says what: subscriptions by
 name, the rest, positions, or all of it. It says nothing of how things are: that is read (``CopiedState``) when an
-update is made, so that a thousand changes of one client between two updates are one delta. At the beginning of a stream
+update is made, so that a thousand changes of one client between two updates are one delta. At the beginning of a series
 every client is *pending*: dirty, but without hurry; clients that change in that time go first.
 
 One update is under way at a time; it is sent again until it is answered. Changes before the answer are the next update.
@@ -20,7 +20,7 @@ from typing import Final
 
 from tocsin.core.replication.gamma import CopiedState
 from tocsin.model.publication import encode_publication
-from tocsin.wire.replication import Delta, Head, Option, Role, Stream, Update
+from tocsin.wire.replication import Delta, Head, Option, Role, Series, Update
 
 UPDATE_MAX_BYTES: Final = (
     128 << 10
@@ -50,18 +50,18 @@ class Dirt:
 class Recipient:
     """One backup: what it was sent, what it still lacks, and the tickets that wait for it."""
 
-    def __init__(self, backup: str, role: Role, stream: Stream, clients: Iterable[str]) -> None:
+    def __init__(self, backup: str, role: Role, series: Series, clients: Iterable[str]) -> None:
         self.backup = backup
         self.role: Role = role
-        self.stream = stream
+        self.series = series
         self.number = 0  # of the last update that was made
         self.flight: Update | None = None  # the update without an answer yet
         self.degraded = False  # it did not answer in time, and is still behind
-        self.declined = False  # it does not want this stream
+        self.declined = False  # it does not want this series
         self.sent_us = 0  # when the update under way was sent first
         self.silent_since_us: int | None = None  # when the oldest unanswered update was sent
         self.delay_us = 0  # before it is sent again
-        self.whole = False  # everything of this stream was sent once, or is in the update under way
+        self.whole = False  # everything of this series was sent once, or is in the update under way
         self.large_wills = 0  # that were left out
         self.tickets: dict[int, str] = {}  # all that wait here → the client
         self._dirty: dict[str, Dirt] = {}
@@ -169,7 +169,7 @@ class Recipient:
             return None
         self.whole = self.whole or whole
         self.number += 1
-        self.flight = Update(primary, self.role, self.stream, self.number, tuple(deltas), whole, sole)
+        self.flight = Update(primary, self.role, self.series, self.number, tuple(deltas), whole, sole)
         return self.flight
 
     def _next(self) -> Iterator[str]:
@@ -224,10 +224,10 @@ class Recipient:
         self.flight, self._flying, self._moved = None, {}, {}
         return done
 
-    def restart(self, stream: Stream, clients: Iterable[str]) -> None:
-        """The backup lacks something: begin a new stream. Clients that a ticket waits for go first."""
+    def restart(self, series: Series, clients: Iterable[str]) -> None:
+        """The backup lacks something: begin a new series. Clients that a ticket waits for go first."""
         waiting = tuple(self.tickets.items())
-        self.stream, self.number, self.flight = stream, 0, None
+        self.series, self.number, self.flight = series, 0, None
         self.whole = self.declined = False
         self._dirty, self._flying, self._moved = {}, {}, {}
         self._pending = dict.fromkeys(clients)

@@ -18,7 +18,7 @@ from typing import Final
 import mqtt5
 from mqtt5 import QoS, SubAckReasonCode, SubscribePacket, UnsubAckReasonCode, UnsubscribePacket
 
-from tocsin.core.channels.request import ChannelFilter
+from tocsin.core.channels.channel_filter import ChannelFilter
 from tocsin.core.filters import (
     Filter,
     ListingFilter,

@@ -1,8 +1,9 @@
 """Claims: which messages one broker takes for which of its members.
 
 All brokers see the same messages. So that they do not race for each, the broker whose turn it is (by the first
-position, among the lives with members) claims at once, and the others only what is still unclaimed after a while. Each
-claims as much of what there is as it has of the members. Messages that were given back come before new ones.
+position, among the incarnations with members) claims at once, and the others only what is still unclaimed after a
+while. Each claims as much of what there is as it has of the members. Messages that were given back come before new
+ones.
 
 A message that no member here could take is passed over: others may. The broker that looks at an expired message settles
 it.
@@ -25,7 +26,7 @@ BATCH_MAX: Final = 200  # claims in one write
 # In one cell, and as many given back: some 15 bytes each where they are stored (``core.shared.stored_group`` has the
 # sum).
 CLAIMS_MAX: Final = 10_000
-FREE_MAX_BYTES: Final = 384 << 10  # of those that were passed over, with the lives that did
+FREE_MAX_BYTES: Final = 384 << 10  # of those that were passed over, with the incarnations that did
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -40,12 +41,12 @@ class Claiming:
     """Chooses what a broker claims of a group's messages. ``holders`` are its members here, the next in turn first."""
 
     def __init__(
-        self, life: str, holders: dict[str, LocalMember], backlog: Backlog, hands: MemberPorts
+        self, incarnation: str, holders: dict[str, LocalMember], backlog: Backlog, ports: MemberPorts
     ) -> None:
-        self._life = life
+        self._incarnation = incarnation
         self._holders = holders
         self._backlog = backlog
-        self._hands = hands
+        self._ports = ports
         self._free_bytes = 0  # of the draft: what is stored of messages that wait for others, at most
 
     def wanted(self, group: StoredGroup | None) -> list[int]:
@@ -55,7 +56,7 @@ class Claiming:
         return sorted({*again, *free})[:FETCHED_MAX]
 
     def _given_back(self, group: StoredGroup) -> Iterator[int]:
-        return (position for position, passed in group.free.items() if self._life not in passed)
+        return (position for position, passed in group.free.items() if self._incarnation not in passed)
 
     def _candidates(self, group: StoredGroup) -> Iterator[int]:
         for position in self._given_back(group):
@@ -69,21 +70,21 @@ class Claiming:
         if (
             group is None
             or not group.begun
-            or not any(each.taking and self._hands.room(each.client) for each in self._holders.values())
+            or not any(each.taking and self._ports.room(each.client) for each in self._holders.values())
         ):
             return 0
         return next(self._candidates(group), 0)
 
     def is_our_turn(self, group: StoredGroup, first: int) -> bool:
         passed = group.free.get(first, ())
-        lives = [life for life in group.lives() if life not in passed]
-        return bool(lives) and lives[first % len(lives)] == self._life
+        incarnations = [incarnation for incarnation in group.incarnations() if incarnation not in passed]
+        return bool(incarnations) and incarnations[first % len(incarnations)] == self._incarnation
 
     def claim(self, group: StoredGroup, draft: GroupDraft, now_us: int) -> list[Planned]:
         """Claim our part of what there is, in a draft of the group's next cell."""
         planned: list[Planned] = []
-        takers = [member.life for member in draft.members.values() if member.taking]
-        mine = takers.count(self._life)
+        takers = [member.incarnation for member in draft.members.values() if member.taking]
+        mine = takers.count(self._incarnation)
         if not mine or not any(holder.taking for holder in self._holders.values()):
             return planned
         candidates = list(self._candidates(group))
@@ -103,7 +104,7 @@ class Claiming:
 
     def _assign(self, matched: Matched, draft: GroupDraft, planned: list[Planned]) -> bool:
         """Claim a message, or pass it over; False if neither can be done now."""
-        chosen = choose([each for each in self._holders.values() if each.taking], self._hands, matched)
+        chosen = choose([each for each in self._holders.values() if each.taking], self._ports, matched)
         if isinstance(chosen, tuple):
             holder, claim = chosen
             draft.claim(holder.client, claim)
@@ -112,7 +113,7 @@ class Claiming:
             return True
         if chosen == FULL or len(draft.free) >= CLAIMS_MAX or self._free_bytes >= FREE_MAX_BYTES:
             return False
-        self._free_bytes += draft.pass_over(matched.position, self._life)
+        self._free_bytes += draft.pass_over(matched.position, self._incarnation)
         return True
 
 

@@ -70,7 +70,9 @@ class GroupDraft:
             self._end(client)
         self.members[client] = member
         self.free = {
-            position: tuple(each for each in passed if each != member.life)  # perhaps this member can take it
+            position: tuple(
+                each for each in passed if each != member.incarnation
+            )  # perhaps this member can take it
             for position, passed in self.free.items()
         }
         return True
@@ -91,16 +93,16 @@ class GroupDraft:
         if member is not None and member.session == session:
             self._end(client)
 
-    def bury(self, life: str, now_s: int) -> None:
-        """A broker's life is over: its members are away."""
+    def bury(self, incarnation: str, now_s: int) -> None:
+        """A broker's incarnation is over: its members are away."""
         for client, member in list(self.members.items()):
-            if member.life == life:
+            if member.incarnation == incarnation:
                 self._away(client, member, now_s)
 
     def expire(self, now_s: int) -> None:
         """Members that were away for too long are forgotten."""
         for client, member in list(self.members.items()):
-            if not member.life and member.until_s <= now_s:
+            if not member.incarnation and member.until_s <= now_s:
                 self._end(client)
 
     def _is(self, client: str, member: Member) -> bool:
@@ -108,14 +110,14 @@ class GroupDraft:
         stored = self.members.get(client)
         return (
             stored is not None
-            and (stored.session, stored.life) == (member.session, member.life)
+            and (stored.session, stored.incarnation) == (member.session, member.incarnation)
             and stored.epoch <= member.epoch
         )
 
     def _away(self, client: str, member: Member, now_s: int) -> None:
         if member.expiry_s and not self.members[client].leaving:
             until_s = now_s + member.expiry_s
-            self.members[client] = msgspec.structs.replace(member, life="", until_s=until_s)
+            self.members[client] = msgspec.structs.replace(member, incarnation="", until_s=until_s)
         else:
             self._end(client)
 
@@ -137,10 +139,10 @@ class GroupDraft:
         self.free.pop(claim.position, None)
         self._claims.setdefault(client, []).append(claim)
 
-    def pass_over(self, position: int, life: str) -> int:
-        """A life has nobody who could take this message; by how much what is stored of such grows, at most."""
-        self.free[position] = (*self.free.get(position, ()), life)
-        return _POSITION_BYTES + _stored_bytes(life)
+    def pass_over(self, position: int, incarnation: str) -> int:
+        """An incarnation has nobody who could take this message; by how much what is stored of such grows, at most."""
+        self.free[position] = (*self.free.get(position, ()), incarnation)
+        return _POSITION_BYTES + _stored_bytes(incarnation)
 
     def drop(self, position: int) -> None:
         """Nobody gets a message any more: it is expired, or gone from the log."""
@@ -157,13 +159,13 @@ class GroupDraft:
 
     def tidy(self) -> int:
         """The group after the changes, and how many messages are settled because nobody can take them."""
-        taking = {member.life for member in self.members.values() if member.taking}
+        taking = {member.incarnation for member in self.members.values() if member.taking}
         for client, member in list(self.members.items()):
             claims = self._claims.get(client, [])
-            if not member.life and taking:
+            if not member.incarnation and taking:
                 self._give_back(client, claims)
                 claims = [claim for claim in claims if claim.qos == 2]
-            elif not member.life:
+            elif not member.incarnation:
                 claims = [claim for claim in claims if claim.qos]
             self._claims[client] = claims
             if member.leaving and not claims:
@@ -192,4 +194,4 @@ def _stored_bytes(text: str) -> int:
 
 
 def _member_bytes(client: str, member: Member) -> int:
-    return sum(map(_stored_bytes, (client, member.session, member.life))) + _NUMBERS_BYTES
+    return sum(map(_stored_bytes, (client, member.session, member.incarnation))) + _NUMBERS_BYTES

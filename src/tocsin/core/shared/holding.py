@@ -10,9 +10,9 @@ the backend subscription is what counts.
 
 Rules. A broker is named in the group's cell only after its own cell is stored. It lets go only after the group's cell
 names another, or is gone; and then it looks at the cell for itself before it deletes anything, as the home of a session
-does. When the holder has no member that takes results, the first of the brokers that have (in the order of their lives)
-takes its place; so a broker that never comes back holds nothing for ever. Whoever sees the holder change, or the group
-end, tells the one that was (``LookAgain``): a hint, which the hourly scan of that broker does without.
+does. When the holder has no member that takes results, the first of the brokers that have (in the order of their
+incarnations) takes its place; so a broker that never comes back holds nothing for ever. Whoever sees the holder change,
+or the group end, tells the one that was (``LookAgain``): a hint, which the hourly scan of that broker does without.
 
 The values are as the holder understands them: after a channel was altered it says so in the cell, and all brokers
 follow. Nobody else does, so that brokers which have heard of the change and others do not contradict each other.
@@ -23,7 +23,7 @@ other ``Hold``.
 
 from __future__ import annotations
 
-from tocsin.core.channels.request import Bound
+from tocsin.core.channels.channel_filter import Bound
 from tocsin.core.machine import Effect
 from tocsin.core.shared.signals import Held, Hold, LetGo, LookAgain
 from tocsin.core.shared.stored_group import ResultsSource, StoredGroup, broker_of
@@ -32,8 +32,8 @@ from tocsin.core.shared.stored_group import ResultsSource, StoredGroup, broker_o
 class Holding:
     """Has one broker hold a group's backend subscription while it is to be the holder."""
 
-    def __init__(self, life: str, *, of_results: bool) -> None:
-        self._broker = broker_of(life)
+    def __init__(self, incarnation: str, *, of_results: bool) -> None:
+        self._broker = broker_of(incarnation)
         self._of_results = of_results
         self._asked = False  # between ``Hold`` and ``LetGo``
         self._held: Bound | None = None  # stored under this broker's name
@@ -90,5 +90,5 @@ class Holding:
         """Whether this broker, which has members, is the holder, or is to be."""
         if group is None or group.source is None or group.source.holder == self._broker:
             return True
-        taking = [broker_of(life) for life in group.lives()]
+        taking = [broker_of(incarnation) for incarnation in group.incarnations()]
         return group.source.holder not in taking and taking[:1] == [self._broker]

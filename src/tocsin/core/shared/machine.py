@@ -60,11 +60,11 @@ from tocsin.core.machine import (
     Watched,
 )
 from tocsin.core.shared.backlog import Backlog
-from tocsin.core.shared.broker_runs import LIFE, Lives
 from tocsin.core.shared.cell import PUT, GroupCell
 from tocsin.core.shared.claims import Claiming, Planned
 from tocsin.core.shared.draft import GroupDraft
 from tocsin.core.shared.holding import Holding
+from tocsin.core.shared.incarnations import ASK, Incarnations
 from tocsin.core.shared.member import LocalMember
 from tocsin.core.shared.signals import (
     AFTERWARDS,
@@ -100,7 +100,9 @@ NO_ROOM: Final = "the store has no room for groups (shares.groups_bytes, or its 
 GRACE_US: Final = 30_000  # a few writes to the store: time enough for whose turn it is
 SETTLE_AFTER_US: Final = 1_000_000  # how long settled messages wait for a claim to be written with
 READ_AGAIN_US: Final = 500_000
-LOOK_US: Final = 1_000_000  # how often it is seen to whether lives are over, and whether the cell grows old
+LOOK_US: Final = (
+    1_000_000  # how often it is seen to whether incarnations are over, and whether the cell grows old
+)
 
 
 class Sharing(TableMachine):
@@ -110,22 +112,22 @@ class Sharing(TableMachine):
     state: SharingState = SharingState.NEW
 
     def __init__(
-        self, name: str, life: str, hands: MemberPorts, members_max: int, *, of_results: bool = False
+        self, name: str, incarnation: str, ports: MemberPorts, members_max: int, *, of_results: bool = False
     ) -> None:
         self._name = name
-        self._life = life
+        self._incarnation = incarnation
         self._of_results = of_results
-        self._holding = Holding(life, of_results=of_results)
+        self._holding = Holding(incarnation, of_results=of_results)
         self._source: ResultsSource | None = None  # what is followed here
-        self._hands = hands
+        self._ports = ports
         self._members_max = members_max
         self._cell = GroupCell(name)
         self._beginning = Beginning()
-        self._backlog = Backlog(hands)
+        self._backlog = Backlog(ports)
         self._holders: dict[str, LocalMember] = {}  # by client id; the next in turn is the first
-        self._claiming = Claiming(life, self._holders, self._backlog, hands)
+        self._claiming = Claiming(incarnation, self._holders, self._backlog, ports)
         self._over: dict[tuple[str, str], None] = {}  # sessions that ended, and the cell may not know it
-        self._lives = Lives(life, hands)
+        self._incarnations = Incarnations(incarnation, ports)
         self._planned: list[Planned] = []  # what the write under way claims
         self._unwanted = 0  # messages that it settles because nobody can take them
         self._soon = False  # the SETTLE_SOON timer runs
@@ -157,7 +159,7 @@ class Sharing(TableMachine):
             event.session,
             event.epoch,
             event.expiry_s,
-            self._life,
+            self._incarnation,
             user=event.user,
             entitled=event.entitled,
         )
@@ -230,7 +232,7 @@ class Sharing(TableMachine):
     @property
     def _has_room(self) -> bool:
         """Whether a member here can take a message."""
-        return any(self._hands.room(client) for client in self._holders)
+        return any(self._ports.room(client) for client in self._holders)
 
     def _on_end(self, event: EndFound, now_us: int) -> list[Effect]:
         self._beginning.found(event)
@@ -267,8 +269,8 @@ class Sharing(TableMachine):
     # ── what the cell says ──────────────────────────────────────────────────────────────────────────────────
 
     def _on_stored(self, event: Stored, now_us: int) -> list[Effect]:
-        if event.request.startswith(LIFE):
-            return self._on_life(event, now_us)
+        if event.request.startswith(ASK):
+            return self._on_incarnation(event, now_us)
         known, effects = self._cell.stored(event)
         if self._cell.problem:
             return [*effects, *self._turn_away(self._cell.problem)]
@@ -312,8 +314,8 @@ class Sharing(TableMachine):
         return effects
 
     def _on_store_failure(self, event: StoreFailed, now_us: int) -> list[Effect]:
-        if event.request.startswith(LIFE):
-            self._lives.failed(event)
+        if event.request.startswith(ASK):
+            self._incarnations.failed(event)
             return []
         if isinstance(event.error, StoreFull) and event.request == PUT:
             return self._on_no_room(event, now_us)
@@ -335,16 +337,16 @@ class Sharing(TableMachine):
             else:
                 effects += holder.learn(group)
         members = {} if group is None else group.members
-        self._lives.learn(group)
+        self._incarnations.learn(group)
         self._over = {
             (client, session): None
             for client, session in self._over
             if client in members and members[client].session == session
         }
         effects += [*self._holding.learn(group), *self._follow(group)]
-        self._backlog.passed(self._hands.done)
+        self._backlog.passed(self._ports.done)
         if group is not None and group.begun:
-            self._backlog.rebase(group.next, self._claiming.wanted(group), self._hands.tail)
+            self._backlog.rebase(group.next, self._claiming.wanted(group), self._ports.tail)
         return [*effects, *self._go_on(now_us)]
 
     def _end_write(self, group: StoredGroup | None) -> list[Effect]:
@@ -357,7 +359,7 @@ class Sharing(TableMachine):
             if claim in has and not holder.gone and self._holders.get(holder.client) is holder:
                 effects.append(holder.give(claim, each.matched, repeat=False))
             else:
-                self._hands.give_back(holder.client, claim.packet_id)
+                self._ports.give_back(holder.client, claim.packet_id)
         return effects
 
     # ── what there is to do ─────────────────────────────────────────────────────────────────────────────────
@@ -372,7 +374,7 @@ class Sharing(TableMachine):
                 del self._holders[holder.client]
                 effects += holder.farewell()
                 continue
-            effects += holder.send_again(self._backlog, self._hands)
+            effects += holder.send_again(self._backlog, self._ports)
         if group is not None and self._holders:
             if not group.begun:
                 effects += self._beginning.ask(self._cell.revision)
@@ -390,7 +392,7 @@ class Sharing(TableMachine):
         """Whether the cell is to be written now."""
         if self._holders and self._holding.waits(group):
             return False
-        if self._over or self._lives.over or self._overdue or self._ageing:
+        if self._over or self._incarnations.over or self._overdue or self._ageing:
             return True
         if group is not None and self._holders and self._holding.due(group):
             return True
@@ -430,8 +432,8 @@ class Sharing(TableMachine):
         before, now_s = self._cell.group, now_us // 1_000_000
         draft = GroupDraft(before or StoredGroup(self._name, 0))
         draft.expire(now_s)
-        for life in self._lives.over:
-            draft.bury(life, now_s)
+        for incarnation in self._incarnations.over:
+            draft.bury(incarnation, now_s)
         for client, session in self._over:
             draft.end(client, session)
         effects = self._apply(draft, now_s)
@@ -447,7 +449,7 @@ class Sharing(TableMachine):
         if group == before and (group is None or not refresh):
             self._unwanted = 0
             self._over.clear()
-            self._lives.over.clear()
+            self._incarnations.over.clear()
             return effects
         return [*effects, self._cell.write(group, ttl_us(group))]
 
@@ -455,7 +457,7 @@ class Sharing(TableMachine):
         """The cell is there, and nobody has begun the group: do so, if it is known where."""
         position = self._beginning.position(self._cell.revision)
         if position:
-            draft.begin(max(position, self._hands.tail + 1))
+            draft.begin(max(position, self._ports.tail + 1))
 
     def _apply(self, draft: GroupDraft, now_s: int) -> list[Effect]:
         """Bring the members here into a draft; those that cannot be members are told so."""
@@ -495,22 +497,22 @@ class Sharing(TableMachine):
         return self._go_on(now_us)
 
     def _look(self, now_us: int) -> list[Effect]:
-        """Ask after lives that seem to be over, and see to it that the cell does not expire."""
+        """Ask after incarnations that seem to be over, and see to it that the cell does not expire."""
         group = self._cell.group
         if group is None:
             return []
         kept_us = ttl_us(group)
         self._ageing = kept_us is not None and now_us - self._heard_us > kept_us // 3
         if self._of_results and now_us - self._heard_us > CHECKPOINT_US:
-            self._backlog.passed(self._hands.done)
+            self._backlog.passed(self._ports.done)
             self._ageing = self._ageing or self._backlog.below > group.next
-        return [*self._lives.look(group)]
+        return [*self._incarnations.look(group)]
 
-    def _on_life(self, event: Stored, now_us: int) -> list[Effect]:
-        life = self._lives.answered(event)
-        if not life:
+    def _on_incarnation(self, event: Stored, now_us: int) -> list[Effect]:
+        incarnation = self._incarnations.answered(event)
+        if not incarnation:
             return []
-        facts = {"group": self._name, "life": life}
+        facts = {"group": self._name, "incarnation": incarnation}
         said = Say(text="members of a group were at a broker that is gone", facts=facts)
         return [said, *self._go_on(now_us)]
 

@@ -33,7 +33,7 @@ class LocalMember:
         session: str,
         epoch: int,
         expiry_s: int,
-        life: str,
+        incarnation: str,
         *,
         user: str = "",
         entitled: bool = False,
@@ -52,7 +52,7 @@ class LocalMember:
         self.sent: dict[int, int] = {}  # position → packet id; also of those that are settled
         self.settled: dict[int, None] = {}  # positions that the cell does not show as settled yet
         self.again: dict[int, Claim] = {}  # by position: to be sent again
-        self._life = life
+        self._incarnation = incarnation
 
     @property
     def taking(self) -> bool:
@@ -61,14 +61,14 @@ class LocalMember:
 
     def member(self) -> Member:
         """As it should be stored."""
-        return Member(self.session, self.epoch, self._life, self.expiry_s, leaving=self.quits)
+        return Member(self.session, self.epoch, self._incarnation, self.expiry_s, leaving=self.quits)
 
     def done(self, group: StoredGroup | None) -> bool:
         """Whether it is over with it, and the cell knows that."""
         stored = None if group is None else group.members.get(self.client)
         here = (
             stored is not None
-            and (stored.session, stored.life) == (self.session, self._life)
+            and (stored.session, stored.incarnation) == (self.session, self._incarnation)
             and stored.epoch <= self.epoch
         )
         return (self.gone or self.quits) and not here
@@ -112,7 +112,10 @@ class LocalMember:
         stored = None if group is None else group.members.get(self.client)
         if stored is not None and (stored.session != self.session or stored.epoch > self.epoch):
             stored = None
-        self.present = stored is not None and (stored.epoch, stored.life) == (self.epoch, self._life)
+        self.present = stored is not None and (stored.epoch, stored.incarnation) == (
+            self.epoch,
+            self._incarnation,
+        )
         has = () if group is None or stored is None else group.claims.get(self.client, ())
         claims = {claim.position: claim for claim in has}
         over = tuple(each for position, each in self.sent.items() if position not in claims and each)
@@ -144,7 +147,7 @@ class LocalMember:
             repeat=repeat,
         )
 
-    def send_again(self, backlog: Backlog, hands: MemberPorts) -> list[Effect]:
+    def send_again(self, backlog: Backlog, ports: MemberPorts) -> list[Effect]:
         """The messages of an earlier connection, in order, as far as they are at hand and there is room."""
         effects: list[Effect] = []
         if self.gone or not self.told:
@@ -153,11 +156,11 @@ class LocalMember:
             claim, matched = self.again[position], backlog.get(position)
             if matched is None and position not in backlog.gone:
                 break
-            if matched is None or not claim.qos or hands.takes(self.client, matched) == CANNOT:
+            if matched is None or not claim.qos or ports.takes(self.client, matched) == CANNOT:
                 self.sent[position] = claim.packet_id
                 self.settled[position] = None
                 del self.again[position]
-            elif hands.send_again(self.client, claim.packet_id, claim.qos):
+            elif ports.send_again(self.client, claim.packet_id, claim.qos):
                 effects.append(self.give(claim, matched, repeat=True))
             else:
                 break
@@ -165,18 +168,18 @@ class LocalMember:
 
 
 def choose(
-    holders: Iterable[LocalMember], hands: MemberPorts, matched: Matched
+    holders: Iterable[LocalMember], ports: MemberPorts, matched: Matched
 ) -> tuple[LocalMember, Claim] | int:
     """The first of these members that takes a message, with a reserved packet id; or FULL, or NOBODY."""
     able = False
     for holder in holders:
-        qos = hands.takes(holder.client, matched)
+        qos = ports.takes(holder.client, matched)
         if qos == CANNOT:
             continue
         able = True
-        if not hands.room(holder.client):
+        if not ports.room(holder.client):
             continue
-        identifier = hands.reserve(holder.client) if qos else 0
+        identifier = ports.reserve(holder.client) if qos else 0
         if identifier >= (1 if qos else 0):
             return holder, Claim(matched.position, identifier, qos)
     return FULL if able else NOBODY

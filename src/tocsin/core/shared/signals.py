@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from tocsin.core.channels.request import Bound
+from tocsin.core.channels.channel_filter import Bound
 from tocsin.core.machine import Effect, Event, Stored, StoreFailed, TimerFired, Watched
 from tocsin.core.shared.stored_group import Claim, ResultsSource
 from tocsin.errors import TocsinError
@@ -65,8 +65,8 @@ class MemberPorts(Protocol):
         """Everything up to here was dispatched, and has arrived. Results of one notice are dispatched bit by bit."""
         ...
 
-    def alive(self, life: str) -> bool:
-        """Whether a broker's life seems to go on. A hint: the machine asks the store before it acts."""
+    def alive(self, incarnation: str) -> bool:
+        """Whether a broker's incarnation seems to go on. A hint: the machine asks the store before it acts."""
         ...
 
     def room(self, client: str) -> bool:

@@ -13,12 +13,12 @@ the message, its member and its packet id are durable, for the price of one writ
 A group is first *made*, with its members, and then *begun* at a position (``core.shared.start`` says why these are two
 writes). Before it has begun nothing is claimed.
 
-The source is the message log, whose matching entries are the group's; or the results of a channel for one set of
-values (``ResultsSource``), whose positions are places (``model.results.place``). Everything else here holds of both.
+The source is the message log, whose matching entries are the group's; or the results of a channel for one set of values
+(``ResultsSource``), whose positions are places (``model.results.result_position``). Everything else here holds of both.
 
-A member is **present** at the broker whose **life** it names. A life is one run of a broker; it has a cell of its own
-in the same table, that expires when the broker does not refresh it. A member that is not present is **away**, until
-its session expires.
+A member is **present** at the broker whose **incarnation** it names. An incarnation is one process of a broker, from
+start to end; it has a cell of its own in the same table, that expires when the broker does not refresh it. A member
+that is not present is **away**, until its session expires.
 
 **It always fits into a record** (1 MiB): 320 KiB of members (further ones are turned away), 150 kB of claims, 384 KiB
 of messages that were passed over or given back, and those that are being given back (``core.shared.claims``).
@@ -34,7 +34,7 @@ from typing import Final
 
 import msgspec
 
-from tocsin.core.channels.request import Bound
+from tocsin.core.channels.channel_filter import Bound
 from tocsin.core.delivery.stored_session import SERVED_S
 from tocsin.errors import FormatNewer
 from tocsin.model.results import Value
@@ -43,7 +43,7 @@ from tocsin.model.versions import Format, Packed
 GROUPS: Final = "groups"  # the table
 LONG_S: Final = 5 * 365 * 86_400  # a longer session is as good as one that never ends
 MEMBERS_MAX_BYTES: Final = 320 << 10  # of all members in one cell
-LIVES: Final = "life."  # the beginning of the keys of lives
+INCARNATION_KEYS: Final = "life."  # the beginning of the keys of incarnations, by the name they once had
 GROUP_KEYS: Final = "group."  # … and of those of groups
 KEEP_US: Final = (
     SERVED_S * 1_000_000
@@ -63,14 +63,14 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
 
     session: str  # the id of its session: of another one, claims mean nothing
     epoch: int  # the connection of the session that joined; the larger is the newer
-    life: str  # of the broker where it is present; empty: away
+    incarnation: str  # of the broker where it is present; empty: away
     expiry_s: int  # how long its session is kept when it is away; 0: not at all
     until_s: int = 0  # when it is away: the time at which it is forgotten, by the clock on the wall
     leaving: bool = False  # it has unsubscribed: it keeps what it was sent, and gets no more
 
     @property
     def taking(self) -> bool:
-        return bool(self.life) and not self.leaving
+        return bool(self.incarnation) and not self.leaving
 
 
 class ResultsSource(msgspec.Struct, frozen=True, array_like=True):
@@ -94,7 +94,7 @@ class StoredGroup(msgspec.Struct, frozen=True):
     next: int  # every match below it is claimed, free or settled; 0: the group has not begun
     members: dict[str, Member] = {}  # by client id
     claims: dict[str, tuple[Claim, ...]] = {}  # by client id, in the order in which they were claimed
-    free: dict[int, tuple[str, ...]] = {}  # position → the lives that have nobody who could take it
+    free: dict[int, tuple[str, ...]] = {}  # position → the incarnations that have nobody who could take it
     first: int = 0  # where it began: no other group of its name has had anything from there on
     owner: str | None = (
         None  # the user who created it, empty if anonymous; None: it was created before groups had owners
@@ -105,9 +105,9 @@ class StoredGroup(msgspec.Struct, frozen=True):
     def begun(self) -> bool:
         return self.next > 0
 
-    def lives(self) -> list[str]:
+    def incarnations(self) -> list[str]:
         """The brokers with a member that takes messages, in an order that all brokers agree on."""
-        return sorted({member.life for member in self.members.values() if member.taking})
+        return sorted({member.incarnation for member in self.members.values() if member.taking})
 
     @property
     def oldest(self) -> int:
@@ -116,8 +116,8 @@ class StoredGroup(msgspec.Struct, frozen=True):
         return min((self.next, *self.free, *claimed))
 
 
-LIFE: Final = Format("the life of a broker")
-UNKNOWN_LIFE: Final = "?"  # no life is called so
+INCARNATION: Final = Format("the incarnation of a broker")
+UNKNOWN_INCARNATION: Final = "?"  # no incarnation is called so
 GROUP: Final = Packed("a stored group", msgspec.msgpack.Decoder(StoredGroup))
 
 
@@ -126,26 +126,27 @@ def group_key(name: str) -> str:
     return GROUP_KEYS + hashlib.blake2b(name.encode(), digest_size=20).hexdigest()
 
 
-def life_key(life: str) -> str:
-    """Where a life is kept: one for each broker, so that its next life replaces the last."""
-    return LIVES + broker_of(life)
+def incarnation_key(incarnation: str) -> str:
+    """Where an incarnation is kept: one for each broker, so that its next incarnation replaces the last."""
+    return INCARNATION_KEYS + broker_of(incarnation)
 
 
-def broker_of(life: str) -> str:
-    """The broker whose life it is."""
-    return life.rpartition(".")[0]
+def broker_of(incarnation: str) -> str:
+    """The broker whose incarnation it is."""
+    return incarnation.rpartition(".")[0]
 
 
-def encode_life(life: str) -> bytes:
-    return LIFE.seal(life.encode())
+def encode_incarnation(incarnation: str) -> bytes:
+    return INCARNATION.seal(incarnation.encode())
 
 
-def decode_life(value: bytes) -> str:
-    """The life that a cell names; UNKNOWN_LIFE, which counts as alive, if only a newer process can tell."""
+def decode_incarnation(value: bytes) -> str:
+    """The incarnation that a cell names; UNKNOWN_INCARNATION, which counts as alive, if only a newer process can
+    tell."""
     try:
-        return LIFE.open(value).decode(errors="replace")
+        return INCARNATION.open(value).decode(errors="replace")
     except FormatNewer:
-        return UNKNOWN_LIFE
+        return UNKNOWN_INCARNATION
 
 
 def ttl_us(group: StoredGroup | None) -> int | None:

@@ -20,8 +20,8 @@ from tocsin.model.stream_news import NEWS
 
 PART_BYTES: Final = 64 << 10  # bytes of streams in one message, before the stream that exceeds it
 
-Word = Literal["joined", "changed", "left"]
-Turn = tuple[Word, str, Metadata]
+ListingEvent = Literal["joined", "changed", "left"]
+Turn = tuple[ListingEvent, str, Metadata]
 
 _encoder = msgspec.json.Encoder()
 
@@ -43,7 +43,7 @@ class Listing:
         self._withheld = {topic for topic in streams if not may(topic)}
         return {topic: said for topic, said in streams.items() if topic not in self._withheld}
 
-    def joined(self, topic: str, may: bool) -> Word | None:
+    def joined(self, topic: str, may: bool) -> ListingEvent | None:
         """The message about a stream that joined; None: no message."""
         if not may:
             self._withheld.add(topic)
@@ -87,7 +87,7 @@ class Listing:
 _END: Final = b',"v":%d}' % NEWS.newest
 
 
-def encode_turn(word: Word, topic: str, metadata: Metadata) -> bytes:
+def encode_turn(word: ListingEvent, topic: str, metadata: Metadata) -> bytes:
     return _encoder.encode({word: {"topic": topic, "metadata": metadata}})[:-1] + _END
 
 

@@ -12,7 +12,7 @@ A message goes on when every broker concerned knows its stream. ``core.streams.p
 in order; this machine decides what enters it:
 
 - A topic becomes a **stream** of the client's with its first message, if the client may have one more and the changes
-  that wait for a coordinator are not too many (``Tickets``). If it may not, the message goes on without
+  that wait for a coordinator are not too many (``ChangeNumbers``). If it may not, the message goes on without
   one: no query finds it. If the message says something of its stream, it is refused instead.
 - **Metadata** that is wrong or too large is refused before anything is kept (``read``, ``read_metadata``). A client may
   describe as many topics as it may have streams, even if others publish on them; withdrawing everything is always
@@ -67,11 +67,11 @@ OVERHEAD_BYTES: Final = 200  # of a message that waits, beside its payload
 _END: Final = object()  # in the gate: the client has left
 
 
-class Tickets:
+class ChangeNumbers:
     """The numbers of what a broker tells the coordinator of its clients, and a bound on what waits for it.
 
-    Tickets grow over all clients of a broker. A change is **settled** when it is in the coordinator's log. While no
-    coordinator answers nothing is, so that the changes that wait are bounded, by number and by bytes.
+    ChangeNumbers grow over all clients of a broker. A change is **settled** when it is in the coordinator's log. While
+    no coordinator answers nothing is, so that the changes that wait are bounded, by number and by bytes.
 
     Invariants: tickets are given once, each larger than the one before; ``_bytes`` is the sum over ``_unsettled``.
     """
@@ -81,7 +81,7 @@ class Tickets:
     def __init__(self) -> None:
         self.last = 0
         self.settled = 0
-        # Tickets of declarations that are not, with their bytes.
+        # Numbers of declarations that are not, with their bytes.
         self._unsettled: deque[tuple[int, int]] = deque()
         self._bytes = 0
 
@@ -130,7 +130,7 @@ class ClientStreams(TableMachine):
     state: StreamsState = StreamsState.SERVING
 
     def __init__(
-        self, metadata: StreamMetadata, tickets: Tickets, *, streams_max: int, metadata_max_bytes: int
+        self, metadata: StreamMetadata, tickets: ChangeNumbers, *, streams_max: int, metadata_max_bytes: int
     ) -> None:
         self._metadata = metadata
         self._tickets = tickets

@@ -12,9 +12,9 @@ Transitions of ``Landmark``:
              Restored → joined
     *        RosterKnown, BacksKnown, WantsChanged, Received, TimerFired
 
-Brokers that are **severed** gossip over their links (``wire.words``), whatever routes there are. A broker that is not
-severed answers each message and sends none by itself. From these messages alone every broker derives, in the same
-way:
+Brokers that are **severed** gossip over their links (``wire.cluster_messages``), whatever routes there are. A broker
+that is not severed answers each message and sends none by itself. From these messages alone every broker derives, in
+the same way:
 
 - which brokers it **hears**: those whose messages come (``core.survival.detection``);
 - its **group**: the severed brokers that it hears and that hear it;
@@ -67,7 +67,7 @@ from tocsin.core.survival.landmark_signals import (
     WantsChanged,
 )
 from tocsin.model.network import BrokerInfo, Route, Scope, broker_address
-from tocsin.wire.words import BROKERS_MAX, Word
+from tocsin.wire.cluster_messages import BROKERS_MAX, ClusterMessage
 
 WORD_US: Final = 500_000  # between two words to one broker, as between heartbeats
 LINGER_US: Final = 10_000_000  # for the leader's routes to be there, and for a severed broker to speak again
@@ -78,7 +78,7 @@ class _Peer:
     """Another broker of the cluster, as its gossip describes it."""
 
     def __init__(self) -> None:
-        self.word: Word | None = None  # its last
+        self.word: ClusterMessage | None = None  # its last
         self.at_us = 0  # when that came
         self.copy = Copy()
         self.number = 0  # of our last word to it
@@ -110,7 +110,7 @@ class Landmark(TableMachine):
     state: LandmarkState = LandmarkState.JOINED
 
     def __init__(
-        self, own: str, interests: Callable[[], Collection[str]], run: int = 0, word_us: int = WORD_US
+        self, own: str, interests: Callable[[], Collection[str]], series: int = 0, word_us: int = WORD_US
     ) -> None:
         self._own = own
         self._interests = interests
@@ -118,7 +118,7 @@ class Landmark(TableMachine):
         self.roster: dict[str, BrokerInfo] = {}  # without this broker
         self._backs: tuple[str, ...] = ()
         self._peers: dict[str, _Peer] = {}
-        self._feed = WantsLog(run)
+        self._wants = WantsLog(series)
         self._detector: Detector | None = None  # while severed
         self._since_us = 0  # when it was severed last …
         self._ended_us: int | None = None  # … and when a leader was heard again
@@ -184,7 +184,7 @@ class Landmark(TableMachine):
     def _on_wants(self, event: WantsChanged, now_us: int) -> list[Effect]:
         if not self._spoken_to(now_us):
             return []
-        self._feed.change(event.added, event.removed)
+        self._wants.change(event.added, event.removed)
         return [self._speak(peer) for peer in self._listeners(now_us)]
 
     # ── alone, and back ─────────────────────────────────────────────────────────────────────────────────────
@@ -196,7 +196,7 @@ class Landmark(TableMachine):
             Tuning(phi=6.0, least_us=2 * self._word_us, most_us=MOST_US, heartbeat_us=self._word_us), now_us
         )
         if not self._spoken_to(now_us, besides=True):
-            self._feed.begin(self._feed.run + 1, self._interests())
+            self._wants.begin(self._wants.series + 1, self._interests())
         return [
             *self._link(now_us),
             *self._look(now_us),
@@ -231,7 +231,7 @@ class Landmark(TableMachine):
             idle = [peer for peer in self._peers if not self._active(peer, now_us)]
             removed = [route for peer in idle for route in self._drop(peer)]
         if not self._spoken_to(now_us):
-            self._feed.end()
+            self._wants.end()
         later = self._forget_later() if self._peers or self._lingers(now_us) else []
         return [*_routes((), removed), *self._link(now_us), *later]
 
@@ -277,42 +277,42 @@ class Landmark(TableMachine):
     def _speak(self, peer: str) -> Effect:
         known = self._peers.setdefault(peer, _Peer())
         known.number += 1
-        base, wants = self._feed.since(known.word.known if known.word is not None else (0, 0))
-        word = Word(
+        base, wants = self._wants.since(known.word.known if known.word is not None else (0, 0))
+        word = ClusterMessage(
             sender=self._own,
-            run=self._feed.run,
+            series=self._wants.series,
             number=known.number,
             severed=self.severed,
             hears=self.hears() if self.severed else (),
             backs=self._backs,
             gone=tuple(sorted(self.gone.items())) if self.landmark == self._own else (),
-            known=(known.copy.run, known.copy.version),
+            known=(known.copy.series, known.copy.version),
             base=base,
-            version=self._feed.version,
+            version=self._wants.version,
             wants=wants,
         )
         return Send(to=broker_address(peer), message=word)
 
     def _on_word(self, event: Received, now_us: int) -> list[Effect]:
         word = event.message
-        if not isinstance(word, Word) or word.sender not in self.roster:
+        if not isinstance(word, ClusterMessage) or word.sender not in self.roster:
             return []
         began = self._spoken_to(now_us)
         known = self._peers.setdefault(word.sender, _Peer())
         known.word, known.at_us = word, now_us
         if not began and self._spoken_to(now_us):
             # A process of this name whose clock was ahead may have told it of runs.
-            self._feed.begin(max(self._feed.run, word.known[0]) + 1, self._interests())
+            self._wants.begin(max(self._wants.series, word.known[0]) + 1, self._interests())
         if self._detector is not None:
-            self._detector.beat(word.sender, word.run, word.number, self._word_us, now_us)
-        added, removed = known.copy.take(word.run, word.base, word.wants)
+            self._detector.beat(word.sender, word.series, word.number, self._word_us, now_us)
+        added, removed = known.copy.take(word.series, word.base, word.wants)
         effects = _routes(
             [_route(word.sender, name) for name in added],
             [_route(word.sender, name) for name in removed],
         )
         return [*effects, *self._answer(known, word, now_us), *self._decide()]
 
-    def _answer(self, known: _Peer, word: Word, now_us: int) -> list[Effect]:
+    def _answer(self, known: _Peer, word: ClusterMessage, now_us: int) -> list[Effect]:
         """Answer at once if one side lacks something, or if the sender is severed and this broker is not."""
         effects = self._link(now_us)
         if not self.severed:
@@ -320,7 +320,7 @@ class Landmark(TableMachine):
             effects += self._forget_later()
             return [*effects, self._speak(word.sender)] if word.severed else effects
         behind = bool(word.wants) and known.copy.version < word.version
-        lacking = word.known[0] == self._feed.run and word.known[1] < self._feed.version
+        lacking = word.known[0] == self._wants.series and word.known[1] < self._wants.version
         if (behind or lacking) and word.sender in self._listeners(now_us):
             effects.append(self._speak(word.sender))
         return effects
@@ -357,7 +357,7 @@ class Landmark(TableMachine):
             return landmark, {}
         return landmark, self._missing(group, words)
 
-    def _missing(self, group: Collection[str], words: Mapping[str, Word | None]) -> dict[str, str]:
+    def _missing(self, group: Collection[str], words: Mapping[str, ClusterMessage | None]) -> dict[str, str]:
         assert self._detector is not None, "it is severed"
         heard = {each for peer in group if (word := words.get(peer)) is not None for each in word.hears}
         backs = {peer: word.backs for peer in group if (word := words.get(peer)) is not None}

@@ -29,8 +29,8 @@ Two more cases leave wills behind:
   that another stands in or that the broker restarted (``core.replication.backup``). By then the cut may be long ago: a
   client that came since the backup stood in is alive, however long ago that was.
 
-Invariants: each broker has one place, with the largest epoch that was stated; a client is awaited for one place;
-a copy is kept while there is a place for it.
+Invariants: each broker has one takeover, with the largest epoch that was stated; a client is awaited for one takeover;
+a copy is kept while there is a takeover for it.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class ClientCame(Event, frozen=True, kw_only=True):
 
 
 class AwaitWill(Effect, frozen=True, kw_only=True):
-    """Publish a will after a while, unless its client is alive by then (``TakeoverMachine.lives``).
+    """Publish a will after a while, unless its client is alive by then (``TakeoverMachine.is_alive``).
 
     ``aloud``: to those who are listening in this cluster, and not into the log.
     """
@@ -110,7 +110,7 @@ class Copies(Protocol):
         ...
 
 
-class _Place:
+class _Takeover:
     """One lost broker that this broker stands in for."""
 
     def __init__(self, epoch: int, awaited: Iterable[str], now_us: int) -> None:
@@ -127,7 +127,7 @@ class TakeoverMachine(TableMachine):
     def __init__(self, copies: Copies, grace_s: int) -> None:
         self._copies = copies
         self._grace_s = grace_s
-        self._places: dict[str, _Place] = {}
+        self._takeovers: dict[str, _Takeover] = {}
         self._awaited: dict[str, tuple[str, str]] = {}  # client → the broker that it was at, and its user
         # Recent arrivals: time, broker and user; oldest first.
         self._recent: dict[str, tuple[int, str, str]] = {}
@@ -138,24 +138,26 @@ class TakeoverMachine(TableMachine):
 
     @property
     def brokers(self) -> tuple[str, ...]:
-        return tuple(self._places)
+        return tuple(self._takeovers)
 
     def statistics(self, now_us: int) -> dict[str, int]:
         awaited = sum(
-            len(place.awaited) for place in self._places.values() if now_us - place.began_us <= AWAITED_US
+            len(takeover.awaited)
+            for takeover in self._takeovers.values()
+            if now_us - takeover.began_us <= AWAITED_US
         )
-        return {"standing_in": len(self._places), "awaited": awaited, "recovered": self.recovered}
+        return {"standing_in": len(self._takeovers), "awaited": awaited, "recovered": self.recovered}
 
     def knows(self, broker: str, epoch: int) -> bool:
         """Whether this broker stands in for a broker already, by that epoch or a later one."""
-        place = self._places.get(broker)
-        return place is not None and place.epoch >= epoch
+        takeover = self._takeovers.get(broker)
+        return takeover is not None and takeover.epoch >= epoch
 
-    def lives(self, broker: str, client: str) -> bool | None:
+    def is_alive(self, broker: str, client: str) -> bool | None:
         """Whether a client whose will is due still belongs to its broker, which is back, or never stopped. None: ask
         again later.
         """
-        of_copy = self._copies.settled if broker in self._places else self._copies.has
+        of_copy = self._copies.settled if broker in self._takeovers else self._copies.has
         return of_copy(broker, client)
 
     # ── places ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -173,7 +175,7 @@ class TakeoverMachine(TableMachine):
             if not self._is_elsewhere(each.client, each.head.owner, event.broker, each.since_us, now_us)
         ]
         awaited = {each.client: (event.broker, each.head.owner) for each in absent if each.head.connected}
-        self._places[event.broker] = _Place(event.epoch, awaited, now_us)
+        self._takeovers[event.broker] = _Takeover(event.epoch, awaited, now_us)
         self._awaited.update(awaited)
         wills = [
             self._await(event.broker, each.client, each.head.will, aloud=meanwhile)
@@ -189,22 +191,22 @@ class TakeoverMachine(TableMachine):
         return AwaitWill(broker=broker, client=client, bequest=will, delay_s=delay_s, aloud=aloud)
 
     def _stand_down(self, event: StoodDown, now_us: int) -> list[Effect]:
-        place = self._places.get(event.broker)
-        if place is None or (event.meanwhile and place.epoch != MEANWHILE):
+        takeover = self._takeovers.get(event.broker)
+        if takeover is None or (event.meanwhile and takeover.epoch != MEANWHILE):
             return []
         self._end(event.broker)
         release = ReleaseCopy(broker=event.broker)
-        return [release, *self._said_down(event.broker, place)]
+        return [release, *self._said_down(event.broker, takeover)]
 
-    def _end(self, broker: str) -> _Place | None:
-        place = self._places.pop(broker, None)
-        if place is not None:
-            for client in place.awaited:
+    def _end(self, broker: str) -> _Takeover | None:
+        takeover = self._takeovers.pop(broker, None)
+        if takeover is not None:
+            for client in takeover.awaited:
                 self._awaited.pop(client, None)
-        return place
+        return takeover
 
-    def _said_down(self, broker: str, place: _Place | None) -> list[Effect]:
-        return [] if place is None else [Say(text="stands in no longer", facts={"broker": broker})]
+    def _said_down(self, broker: str, takeover: _Takeover | None) -> list[Effect]:
+        return [] if takeover is None else [Say(text="stands in no longer", facts={"broker": broker})]
 
     # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -225,14 +227,14 @@ class TakeoverMachine(TableMachine):
         if not broker or not may_take(owner, event.owner):
             return []
         del self._awaited[event.client]
-        place = self._places[broker]
-        del place.awaited[event.client]
-        if now_us - place.began_us > AWAITED_US:
+        takeover = self._takeovers[broker]
+        del takeover.awaited[event.client]
+        if now_us - takeover.began_us > AWAITED_US:
             return []
         self.recovered += 1
-        if place.awaited:
+        if takeover.awaited:
             return []
-        facts = {"broker": broker, "took_ms": (now_us - place.began_us) // 1_000}
+        facts = {"broker": broker, "took_ms": (now_us - takeover.began_us) // 1_000}
         words = "all clients of a broker that is gone are back"
         return [Say(text=words, facts=facts)]
 

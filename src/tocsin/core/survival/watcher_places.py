@@ -38,7 +38,7 @@ class _Party(NamedTuple):
 
 
 class WatcherPlaces(Generic[Watcher]):
-    """Who has a place."""
+    """The watchers that have a place, and how many each party has."""
 
     def __init__(self, places_max: int) -> None:
         self._places_max = places_max

@@ -2,7 +2,7 @@
 
 Transitions of ``WaitingWills``:
 
-    *  WillLeft, WillDue, ClientLives, RoomReserved, LifeKnown, WillInquired, WillPublished, TimerFired
+    *  WillLeft, WillDue, ClientLives, RoomReserved, AliveKnown, WillInquired, WillPublished, TimerFired
 
 A will waits for its delay, or for a redirected client to arrive at the other broker; or it is on its way into the log.
 
@@ -18,8 +18,8 @@ sent if it goes into no log: if this broker ends before that, they publish it.
 
 **Room.** A will outlives its connection. It counts against the budgets of its user and its broker until it is settled
 (``ReserveRoom``). A will that finds no room to wait is published at once: early is better than lost. A will that is due
-goes on its way, with or without room. A will from a copy always waits: its own broker had room for it, the copy holds
-it already, and its client is most likely alive.
+goes on its way, with or without room. A will from a copy always waits: its own broker had room for it, the copy
+holds it already, and its client is most likely alive.
 
 The steps of one will::
 
@@ -59,7 +59,7 @@ from tocsin.core.machine import (
 )
 from tocsin.wire.replication import Bequest
 
-ASK_AGAIN_US: Final = 2_000_000  # if nobody knows whether a client lives: until its return is heard of
+ASK_AGAIN_US: Final = 2_000_000  # if nobody knows whether a client alive: until its return is heard of
 ASKS_MAX: Final = 15  # after that the broker that should say so is taken to be gone
 
 WILL_BYTES: Final = 2_048  # of a will that waits, beside its own bytes: objects, a timer, an account
@@ -81,11 +81,11 @@ class WillLeft(Event, frozen=True, kw_only=True):
 
 
 class WillDue(Event, frozen=True, kw_only=True):
-    """A client left a will that is due now. ``way``: how the shell is to publish it, in another way than the others."""
+    """A client left a will that is due now. ``publish``: how the shell is to do it, if not as with the others."""
 
     client: str
     will: Bequest
-    way: Any = None
+    publish: Any = None
 
 
 class ClientLives(Event, frozen=True, kw_only=True):
@@ -103,11 +103,11 @@ class RoomReserved(Event, frozen=True, kw_only=True):
     fits: bool
 
 
-class LifeKnown(Event, frozen=True, kw_only=True):
+class AliveKnown(Event, frozen=True, kw_only=True):
     """Whether the client of a will lives, as this broker's copies say. None: ask again later."""
 
     number: int
-    lives: bool | None
+    alive: bool | None
 
 
 class WillInquired(Event, frozen=True, kw_only=True):
@@ -140,8 +140,8 @@ class ReleaseRoom(Effect, frozen=True, kw_only=True):
     number: int
 
 
-class AskLife(Effect, frozen=True, kw_only=True):
-    """Look at the copies: does a client of that broker live? → ``LifeKnown``."""
+class AskAlive(Effect, frozen=True, kw_only=True):
+    """Look at the copies: does a client of that broker live? → ``AliveKnown``."""
 
     number: int
     broker: str
@@ -162,7 +162,7 @@ class PublishWill(Effect, frozen=True, kw_only=True):
     number: int
     will: Bequest
     aloud: bool
-    way: Any
+    publish: Any
 
 
 class WillsSettled(Effect, frozen=True, kw_only=True):
@@ -200,7 +200,7 @@ class _Will(msgspec.Struct):
     moving: bool = False
     of: str = ""
     aloud: bool = False
-    way: Any = None
+    publish: Any = None
     step: WillStep = WillStep.WAITING
     asks: int = 0  # that were answered with "nobody knows yet"
 
@@ -267,7 +267,7 @@ class WaitingWills(TableMachine):
         return [*effects, due, self._reserve(new)]
 
     def _on_due(self, event: WillDue, now_us: int) -> list[Effect]:
-        new = self._add(_Will(0, event.client, event.will, way=event.way))
+        new = self._add(_Will(0, event.client, event.will, publish=event.publish))
         return [self._reserve(new), *self._send(new)]
 
     def _add(self, will: _Will) -> _Will:
@@ -292,7 +292,7 @@ class WaitingWills(TableMachine):
         will = self._waiting.get(event.client)
         if will is None or not may_take(will.will.owner, event.owner):
             return []
-        return self._judge(will, lives=event.back or will.moving)
+        return self._judge(will, alive=event.back or will.moving)
 
     # ── wills whose time has come ───────────────────────────────────────────────────────────────────────────
 
@@ -306,15 +306,15 @@ class WaitingWills(TableMachine):
 
     def _ask(self, will: _Will, step: WillStep) -> list[Effect]:
         will.step = step
-        return [AskLife(number=will.number, broker=will.of, client=will.client)]
+        return [AskAlive(number=will.number, broker=will.of, client=will.client)]
 
-    def _on_life(self, event: LifeKnown, now_us: int) -> list[Effect]:
-        will, lives = self._wills.get(event.number), event.lives
+    def _on_alive(self, event: AliveKnown, now_us: int) -> list[Effect]:
+        will, alive = self._wills.get(event.number), event.alive
         if will is None or will.step not in (WillStep.ASKING, WillStep.JUDGING):
             return []
-        if will.step is WillStep.JUDGING or lives:
-            return self._judge(will, lives=bool(lives))
-        if lives is None and will.asks < ASKS_MAX:
+        if will.step is WillStep.JUDGING or alive:
+            return self._judge(will, alive=bool(alive))
+        if alive is None and will.asks < ASKS_MAX:
             will.step, will.asks = WillStep.WAITING, will.asks + 1
             return [SetTimer(name=WillTimer.DUE.of(will.number), delay_us=ASK_AGAIN_US)]
         if will.aloud:
@@ -326,10 +326,10 @@ class WaitingWills(TableMachine):
         will = self._wills.get(event.number)
         if will is None or will.step is not WillStep.INQUIRING:
             return []
-        return self._judge(will, lives=True) if event.settled else self._ask(will, WillStep.JUDGING)
+        return self._judge(will, alive=True) if event.settled else self._ask(will, WillStep.JUDGING)
 
-    def _judge(self, will: _Will, *, lives: bool) -> list[Effect]:
-        return [*self._drop(will), *self._settle(will.client)] if lives else self._send(will)
+    def _judge(self, will: _Will, *, alive: bool) -> list[Effect]:
+        return [*self._drop(will), *self._settle(will.client)] if alive else self._send(will)
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -345,7 +345,10 @@ class WaitingWills(TableMachine):
         effects = self._stop_waiting(will) if self._waiting.get(will.client) is will else []
         will.step = WillStep.UNDER_WAY
         self._under_way.setdefault(will.client, []).append(will)
-        return [*effects, PublishWill(number=will.number, will=will.will, aloud=will.aloud, way=will.way)]
+        return [
+            *effects,
+            PublishWill(number=will.number, will=will.will, aloud=will.aloud, publish=will.publish),
+        ]
 
     def _on_published(self, event: WillPublished, now_us: int) -> list[Effect]:
         will = self._wills.pop(event.number)
@@ -364,7 +367,7 @@ class WaitingWills(TableMachine):
         ("*", WillDue): _on_due,
         ("*", ClientLives): _on_client,
         ("*", RoomReserved): _on_reserved,
-        ("*", LifeKnown): _on_life,
+        ("*", AliveKnown): _on_alive,
         ("*", WillInquired): _on_inquired,
         ("*", WillPublished): _on_published,
         ("*", TimerFired): _on_timer,

@@ -42,7 +42,7 @@ class StatementRunner:
 
     def __init__(
         self,
-        shop: Definitions,
+        definitions: Definitions,
         queries: Executor,
         newest: Callable[[], Awaitable[int]] | None = None,
         *,
@@ -50,7 +50,7 @@ class StatementRunner:
         audit: Audit | None = None,
         folders: Folders | None = None,
     ) -> None:
-        self._shop = shop
+        self._definitions = definitions
         self._rules = rules or SqlRules()
         self._audit = audit
         self._folders = folders  # where feeds may read files; None: anywhere
@@ -94,7 +94,7 @@ class StatementRunner:
         actions: tuple[Action, ...] = ("query", "define", "drop")
         return [
             each
-            for each in self._shop.catalogue.all()
+            for each in self._definitions.catalogue.all()
             if any(access.allows(user, action, each.name) for action in actions)
         ]
 
@@ -106,11 +106,11 @@ class StatementRunner:
         ``NotAllowed`` in the words of any other error if it fails for want of a right: the user is not told that there
         is something, the audit log is.
         """
-        visible, everything = self._visible(access, user), self._shop.catalogue.all()
+        visible, everything = self._visible(access, user), self._definitions.catalogue.all()
         try:
             checked = check(statement, visible, text)
             if isinstance(statement, said.CreateChannel):
-                check_circle(text, statement, self._shop.catalogue.channels.values(), visible)
+                check_circle(text, statement, self._definitions.catalogue.channels.values(), visible)
             return checked
         except SqlInvalid as error:
             if len(visible) == len(everything):
@@ -155,10 +155,12 @@ class StatementRunner:
     async def _do(
         self, text: str, statement: said.Statement, compiled: Compiled | None, visible: Collection[Definition]
     ) -> Answer:
-        shop = self._shop
+        definitions = self._definitions
         match statement:
             case said.CreateDataset(dataset=dataset):
-                return await self._create(statement, "dataset", dataset, lambda: shop.create_dataset(dataset))
+                return await self._create(
+                    statement, "dataset", dataset, lambda: definitions.create_dataset(dataset)
+                )
             case said.CreateFeed(feed=feed):
                 return await self._create(statement, "feed", feed, lambda: self._create_feed(feed))
             case said.CreateChannel(channel=channel, query_at=at):
@@ -170,12 +172,12 @@ class StatementRunner:
                 return await self._drop(statement)
             case said.Show(of=name):
                 if name is not None:
-                    return await shop.subscriptions_of(self._channel(name))
-                return shop.show(statement.what)
+                    return await definitions.subscriptions_of(self._channel(name))
+                return definitions.show(statement.what)
             case said.Describe():
                 return self._describe(text, statement, visible)
             case said.ExplainChannel(name=name):
-                lines = (await shop.explain(self._channel(name))).splitlines()
+                lines = (await definitions.explain(self._channel(name))).splitlines()
                 return Answer("EXPLAIN CHANNEL", headings(["plan"]), tuple((line,) for line in lines))
             case _:
                 return await self._change(statement, visible)
@@ -190,7 +192,7 @@ class StatementRunner:
         make: Callable[[], Awaitable[None]],
     ) -> Answer:
         name = f"CREATE {kind.upper()}"
-        there = definition.name.lower() in self._shop.catalogue.of_kind(kind)
+        there = definition.name.lower() in self._definitions.catalogue.of_kind(kind)
         if there and statement.if_not_exists:
             return Answer(name, message=f"{kind} {definition.name} is there already")
         await make()
@@ -200,27 +202,31 @@ class StatementRunner:
     async def _create_feed(self, feed: Feed) -> None:
         """A feed of messages takes those that come from now on."""
         since = None if self._newest is None else await self._newest()
-        await self._shop.create_feed(msgspec.structs.replace(feed, since=since))
+        await self._definitions.create_feed(msgspec.structs.replace(feed, since=since))
 
     async def _create_channel(self, compiled: Compiled, text: str, at: int) -> None:
         """Have Spark look at it first; its results have the columns that Spark says."""
         loop = asyncio.get_running_loop()
-        columns = await loop.run_in_executor(self._queries, lambda: self._shop.check(compiled, text, at))
+        columns = await loop.run_in_executor(
+            self._queries, lambda: self._definitions.check(compiled, text, at)
+        )
         channel = msgspec.structs.replace(compiled.channel, columns=columns)
-        for reader in self._shop.catalogue.readers_of(results_key(channel.name)):
+        for reader in self._definitions.catalogue.readers_of(results_key(channel.name)):
             await loop.run_in_executor(self._queries, partial(self._check_reader, channel, reader))
-        await self._shop.create_channel(channel)
+        await self._definitions.create_channel(channel)
 
     def _check_reader(self, channel: Channel, reader: Channel) -> None:
         """``StillRead`` if a channel could not read the results of this one, or would have other results itself."""
         others = [
             each
-            for each in self._shop.catalogue.channels.values()
+            for each in self._definitions.catalogue.channels.values()
             if each.name.lower() != channel.name.lower()
         ]
         try:
-            compiled = compile_channel(reader, self._shop.catalogue.named(), channels=[*others, channel])
-            columns = self._shop.check(compiled, reader.query, 0)
+            compiled = compile_channel(
+                reader, self._definitions.catalogue.named(), channels=[*others, channel]
+            )
+            columns = self._definitions.check(compiled, reader.query, 0)
         except SqlInvalid as error:
             raise StillRead(channel.name, reader, error.problem) from error
         if [(each.name, each.type) for each in columns] != [
@@ -230,18 +236,18 @@ class StatementRunner:
 
     async def _drop(self, statement: said.Drop) -> Answer:
         kind = statement.kind
-        found = self._shop.catalogue.of_kind(kind).get(statement.name.lower())
+        found = self._definitions.catalogue.of_kind(kind).get(statement.name.lower())
         if found is not None:
-            await self._shop.drop(found)
+            await self._definitions.drop(found)
         was = "is dropped" if found is not None else "was not there"
         return Answer(f"DROP {kind.upper()}", message=f"{kind} {statement.name} {was}")
 
     def _channel(self, name: str) -> Channel:
-        return self._shop.catalogue.channels[name.lower()]
+        return self._definitions.catalogue.channels[name.lower()]
 
     def _readers(self, channel: Definition, visible: Collection[Definition]) -> str:
         """The channels that read a channel's results, as far as the user knows of them."""
-        readers = self._shop.catalogue.readers_of(results_key(channel.name))
+        readers = self._definitions.catalogue.readers_of(results_key(channel.name))
         names = [each.name for each in readers if each in visible]
         return ", ".join([*names, *(["others"] if len(names) < len(readers) else [])])
 
@@ -249,7 +255,7 @@ class StatementRunner:
         change = msgspec.structs.replace
         match statement:
             case said.RunChannel(name=name):
-                self._shop.ask(name)
+                self._definitions.ask(name)
                 return Answer("RUN CHANNEL", message=f"channel {name} runs in the next tick")
             case said.PauseChannel(name=name):
                 word, words, channel = "PAUSE", "is paused", change(self._channel(name), paused=True)
@@ -260,7 +266,7 @@ class StatementRunner:
             case _:
                 raise AssertionError(f"there is no way to do {statement}")
         readers = self._readers(channel, visible)
-        await self._shop.change_channel(channel)
+        await self._definitions.change_channel(channel)
         if readers:
             words += f"; its results are read by {readers}"
             words += ", for which there is nothing new meanwhile" if channel.paused else ""
@@ -271,7 +277,9 @@ class StatementRunner:
     def _describe(self, text: str, statement: said.Describe, visible: Collection[Definition]) -> Answer:
         kinds: tuple[said.Kind, ...] = ("dataset", "feed", "channel")
         for kind in (statement.kind,) if statement.kind else kinds:
-            if (definition := self._shop.catalogue.of_kind(kind).get(statement.name.lower())) is not None:
+            if (
+                definition := self._definitions.catalogue.of_kind(kind).get(statement.name.lower())
+            ) is not None:
                 readers = self._readers(definition, visible) if isinstance(definition, Channel) else ""
                 return describe(definition, readers)
         raise SqlInvalid(text, statement.at, f"there is no {statement.name}", "look at SHOW CHANNELS")
@@ -279,7 +287,7 @@ class StatementRunner:
     async def _select(self, text: str, statement: said.Select, selection: Selection, limit: int) -> Answer:
         def ask() -> pa.Table:
             with pointing(statement.text, text, statement.at):
-                return self._shop.select(selection, limit + 1)
+                return self._definitions.select(selection, limit + 1)
 
         try:
             found = await asyncio.get_running_loop().run_in_executor(self._queries, ask)

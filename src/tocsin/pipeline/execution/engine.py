@@ -8,7 +8,7 @@ Nothing is committed here: ``pipeline.tick`` does that.
 
 Groups that fail together are run again group by group, and a group that fails channel by channel, so that one channel's
 fault does not harm the others. A job that takes longer than its deadline is stopped and has failed; but what Java does
-in a tight loop goes on until it is through, and has one of Spark's slots until then.
+in a tight loop goes on until it is through, and has one of Spark's task threads until then.
 
 All methods are called from one thread at a time, but ``execute`` runs groups side by side in threads of its own.
 Spark resolves the names of views when a query is handed to it, so that only this is done under a lock.

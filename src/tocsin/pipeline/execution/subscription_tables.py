@@ -32,7 +32,7 @@ from pyarrow import parquet
 
 from tocsin.model.catalogue import ParameterType
 from tocsin.model.results import Value
-from tocsin.pipeline.execution.subscriptions import Held
+from tocsin.pipeline.execution.subscriptions import HeldSubscription
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -136,7 +136,7 @@ class TemplateTable:
 
     # ── changes ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def join(self, member: Member, held: Mapping[str, Held]) -> None:
+    def join(self, member: Member, held: Mapping[str, HeldSubscription]) -> None:
         """A channel with this shape, new or in a new version, and all its subscriptions."""
         self.leave(member.channel)
         self._members[member.key] = member
@@ -154,12 +154,12 @@ class TemplateTable:
                     del overlay.added[k]
             self._frame = None
 
-    def change(self, member: Member, ks: Iterable[str], held: Mapping[str, Held]) -> None:
+    def change(self, member: Member, ks: Iterable[str], held: Mapping[str, HeldSubscription]) -> None:
         """These ks of a channel came, went, or are held by others now."""
         for k in ks:
             self._change(member, k, held.get(k))
 
-    def _change(self, member: Member, k: str, held: Held | None) -> None:
+    def _change(self, member: Member, k: str, held: HeldSubscription | None) -> None:
         row = None if held is None else self._row(member, k, held)
         if held is not None and row is None:
             self.invalid[member.key] += 1
@@ -187,7 +187,7 @@ class TemplateTable:
     def _overlays(self) -> tuple[_Overlay, ...]:
         return (self._overlay,) if self._meanwhile is None else (self._overlay, self._meanwhile)
 
-    def _row(self, member: Member, k: str, held: Held) -> _Row | None:
+    def _row(self, member: Member, k: str, held: HeldSubscription) -> _Row | None:
         values = row_values(self._parameters, held.values)
         if values is None:
             return None
@@ -205,7 +205,7 @@ class TemplateTable:
 
     # ── folding ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def tend(self, of: Mapping[str, Mapping[str, Held]], *, now: bool = False) -> None:
+    def tend(self, of: Mapping[str, Mapping[str, HeldSubscription]], *, now: bool = False) -> None:
         """Fold if it is time, or ``now``; ``of``: member → all its subscriptions.
 
         It is waited for only if ``now``, or where there is nothing to run with.
@@ -223,7 +223,7 @@ class TemplateTable:
     def _room(self) -> int:
         return max(FOLD_MIN, len(self._base.ks) // FOLD_SHARE)
 
-    def _build(self, path: Path, content: list[tuple[Member, list[tuple[str, Held]]]]) -> _Base:
+    def _build(self, path: Path, content: list[tuple[Member, list[tuple[str, HeldSubscription]]]]) -> _Base:
         """In another thread: the rows as files, read again, and cached. By channel: whole batches can be skipped."""
         keys = frozenset(member.key for member, _ in content)
         found = (self._row(member, k, held) for member, of_member in content for k, held in of_member)

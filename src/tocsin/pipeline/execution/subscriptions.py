@@ -1,8 +1,8 @@
 """The table of backend subscriptions, as the pipeline holds it.
 
-A watch of the table is applied change by change. For each channel there is k → ``Held``: the values, and the brokers
-for which there are rows: those with an active cell or, if there is none, those with standby cells. The changes since
-the last call are remembered by channel, so that the tables that Spark joins with
+A watch of the table is applied change by change. For each channel there is k → ``HeldSubscription``: the values, and
+the brokers for which there are rows: those with an active cell or, if there is none, those with standby cells. The
+changes since the last call are remembered by channel, so that the tables that Spark joins with
 (``pipeline.execution.subscription_tables``) follow at the cost of the changes. When the watch starts again, cells that
 it does not repeat are gone.
 
@@ -27,7 +27,7 @@ K_CHARS: Final = 24  # of an id (model.results.k_of)
 READERS: Final = "_channels"  # in place of a broker, of which none has such an id: those who read the results
 
 
-class Held:
+class HeldSubscription:
     """A backend subscription and those who hold it. Its values are replaced, never changed."""
 
     __slots__ = ("brokers", "earnest", "standby", "values")
@@ -48,7 +48,7 @@ class Subscriptions:
         self.ready = False  # everything that there was when the watch began is here
         self.malformed = 0
         self.revision = 0  # the newest of the table that was applied
-        self._held: dict[str, dict[str, Held]] = {}
+        self._held: dict[str, dict[str, HeldSubscription]] = {}
         self._changed: dict[str, set[str]] = {}
         self._read: set[str] = set()  # channels that are held for their readers
         self._fresh: set[str] | None = None  # keys that a restarted watch has repeated so far
@@ -59,7 +59,7 @@ class Subscriptions:
     def __len__(self) -> int:
         return sum(map(len, self._held.values()))
 
-    def of(self, channel: str) -> Mapping[str, Held]:
+    def of(self, channel: str) -> Mapping[str, HeldSubscription]:
         """k → its holders; not to be kept."""
         return self._held.get(channel.lower(), {})
 
@@ -117,7 +117,7 @@ class Subscriptions:
         if held is None:
             if values is None:
                 return
-            held = Held(values, ())
+            held = HeldSubscription(values, ())
             self._held.setdefault(channel, {})[k] = held
         before, holders = held.brokers, set(held.standby if standby else held.earnest)
         (holders.discard if values is None else holders.add)(broker)

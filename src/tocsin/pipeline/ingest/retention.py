@@ -34,7 +34,7 @@ class Housekeeping:
 
     def __init__(
         self,
-        shop: Definitions,
+        definitions: Definitions,
         *,
         feeds: Log,
         feeders: Table,
@@ -46,7 +46,7 @@ class Housekeeping:
         threads: Executor,
         clock: Callable[[], int],
     ) -> None:
-        self._shop = shop
+        self._definitions = definitions
         self._feeds = feeds
         self._feeders = feeders
         self._notices = notices
@@ -81,13 +81,13 @@ class Housekeeping:
         if look:
             self.floor = await retention_floor(self._sessions, self._groups, self._notices)
         loop = asyncio.get_running_loop()
-        for name in list(self._shop.catalogue.datasets):
-            await loop.run_in_executor(self._threads, self._shop.landing.upkeep, name, self._clock())
+        for name in list(self._definitions.catalogue.datasets):
+            await loop.run_in_executor(self._threads, self._definitions.landing.upkeep, name, self._clock())
         tick = await self._tick_of(self.floor)
-        unread = self._shop.unread_tick()
+        unread = self._definitions.unread_tick()
         if unread is not None:
             tick = min(tick, unread)
-        forget = partial(self._shop.results.upkeep, self._clock(), keep_s=self._keep_s, floor=tick)
+        forget = partial(self._definitions.results.upkeep, self._clock(), keep_s=self._keep_s, floor=tick)
         await loop.run_in_executor(self._threads, forget)
         await self._trim_notices()
         await self._trim_feeds()
@@ -101,7 +101,7 @@ class Housekeeping:
         )
         if page is not None and page.entries:
             return decode_notice(page.entries[0].payload).tick
-        return self._shop.progress.tick
+        return self._definitions.progress.tick
 
     async def _kept(self, position: int) -> bool:
         """Whether there are notices from a position on."""
@@ -120,7 +120,7 @@ class Housekeeping:
             await self._notices.trim(before=old[-1] + 1)
 
     async def _trim_feeds(self) -> None:
-        landed = self._shop.progress.ingested
+        landed = self._definitions.progress.ingested
         if landed:
             end = await feeds_floor(self._feeders, landed + 1)
             await self._feeds.trim(before=end)

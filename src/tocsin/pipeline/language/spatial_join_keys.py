@@ -66,14 +66,14 @@ class _Grid(msgspec.Struct, frozen=True):
         return self.edge, geometry.edge(f"{alias}.{self.level}")
 
 
-class _Way(msgspec.Struct, frozen=True):
-    """One way to join two tables by a key."""
+class _KeyedJoin(msgspec.Struct, frozen=True):
+    """A join of two tables by a key."""
 
     sides: tuple[_Side, _Side]
     note: str
 
 
-class _Place(msgspec.Struct, frozen=True):
+class _Condition(msgspec.Struct, frozen=True):
     """Where a condition stands. ``join``: the LEFT, SEMI or ANTI join whose ON it is; None elsewhere."""
 
     holder: exp.Expr  # Where or Join
@@ -131,33 +131,33 @@ class _Block:
     def help(self) -> None:
         for node in [node for node in trees.own(self._select) if _is_call(node, "contains")]:
             self._parse_area(node)
-        for place in self._places():
-            for node in trees.conjuncts(place.condition):
+        for where in self._conditions():
+            for node in trees.conjuncts(where.condition):
                 if _is_call(node, "within", "contains", "matches"):
                     assert isinstance(node, exp.Anonymous)
-                    self._help(node, place)
+                    self._help(node, where)
 
-    def _places(self) -> Iterator[_Place]:
+    def _conditions(self) -> Iterator[_Condition]:
         if (where := self._select.args.get("where")) is not None:
-            yield _Place(where)
+            yield _Condition(where)
         for join in self._select.args.get("joins") or []:
             if join.args.get("on") is not None:
                 optional = bool(join.side) or join.kind in ("SEMI", "ANTI")
-                yield _Place(join, join if optional else None)
+                yield _Condition(join, join if optional else None)
 
-    def _help(self, node: exp.Anonymous, place: _Place) -> None:
+    def _help(self, node: exp.Anonymous, where: _Condition) -> None:
         name = node.name.upper()
-        ways = {"WITHIN": self._within, "CONTAINS": self._contains, "MATCHES": self._matches}[name](node)
-        for way in ways:
-            if self._fits(way, place):
-                if self._joined(way):
+        joins = {"WITHIN": self._within, "CONTAINS": self._contains, "MATCHES": self._matches}[name](node)
+        for keyed in joins:
+            if self._fits(keyed, where):
+                if self._joined(keyed):
                     self._say(f"{name} is checked for the pairs that an equality finds")
                     return
                 self._accelerator.pairs.append(
-                    (self._views[way.sides[0].alias], self._views[way.sides[1].alias])
+                    (self._views[keyed.sides[0].alias], self._views[keyed.sides[1].alias])
                 )
-                self._apply(way, place)
-                self._say(way.note)
+                self._apply(keyed, where)
+                self._say(keyed.note)
                 return
         if len(_aliases(node)) > 1:
             self._say(f"{name} is checked for each pair of rows")
@@ -178,18 +178,18 @@ class _Block:
         found = _aliases(node)
         return next(iter(found)) if len(found) == 1 and found <= self._sources.keys() else None
 
-    def _fits(self, way: _Way, place: _Place) -> bool:
-        exploded = {side.alias for side in way.sides if side.exploded}
+    def _fits(self, keyed: _KeyedJoin, where: _Condition) -> bool:
+        exploded = {side.alias for side in keyed.sides if side.exploded}
         if exploded & self._exploded:
             return False
-        if place.join is None:
-            return {side.alias for side in way.sides} <= self._inner
-        return exploded == {place.join.this.alias_or_name}
+        if where.join is None:
+            return {side.alias for side in keyed.sides} <= self._inner
+        return exploded == {where.join.this.alias_or_name}
 
-    def _joined(self, way: _Way) -> bool:
-        pair = {side.alias for side in way.sides}
-        for place in self._places():
-            for node in trees.conjuncts(place.condition):
+    def _joined(self, keyed: _KeyedJoin) -> bool:
+        pair = {side.alias for side in keyed.sides}
+        for where in self._conditions():
+            for node in trees.conjuncts(where.condition):
                 if (
                     isinstance(node, exp.EQ)
                     and {self._alias(node.this), self._alias(node.expression)} == pair
@@ -204,9 +204,9 @@ class _Block:
 
     # ── what is done ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def _apply(self, way: _Way, place: _Place) -> None:
+    def _apply(self, keyed: _KeyedJoin, where: _Condition) -> None:
         keys: list[exp.Expr] = []
-        for side in way.sides:
+        for side in keyed.sides:
             if side.each_level is not None:
                 self._wrap(side.alias, f"EXPLODE({_LEVELS}) AS {side.each_level}")
             for let, value in side.lets:
@@ -220,7 +220,7 @@ class _Block:
             )
             self._exploded.add(side.alias)
             keys.append(column(side.alias, name))
-        place.add(exp.EQ(this=keys[0], expression=keys[1]))
+        where.add(exp.EQ(this=keys[0], expression=keys[1]))
 
     def _wrap(self, alias: str, more: str) -> None:
         """Put a subquery in a table's place, with one column more."""
@@ -242,9 +242,9 @@ class _Block:
         area.replace(column(alias, name))
         node.meta["rings"] = True
 
-    # ── the ways of each predicate ───────────────────────────────────────────────────────────────────────────
+    # ── the joins of each predicate ───────────────────────────────────────────────────────────────────────────
 
-    def _within(self, node: exp.Anonymous) -> list[_Way]:
+    def _within(self, node: exp.Anonymous) -> list[_KeyedJoin]:
         first, second, metres = node.expressions
         aliases = self._alias(first), self._alias(second)
         if None in aliases or aliases[0] == aliases[1]:
@@ -262,14 +262,16 @@ class _Block:
             return []
         assert area is not None
         other = next(alias for alias in points if alias != area)
-        ways = [self._covered(node, points, area, other), self._surrounded(node, points, area, other)]
-        return ways if self._rank(area) <= self._rank(other) else ways[::-1]
+        joins = [self._covered(node, points, area, other), self._surrounded(node, points, area, other)]
+        return joins if self._rank(area) <= self._rank(other) else joins[::-1]
 
-    def _known(self, space: Space, points: dict[str, exp.Expr], level: int, many: str, one: str) -> _Way:
+    def _known(
+        self, space: Space, points: dict[str, exp.Expr], level: int, many: str, one: str
+    ) -> _KeyedJoin:
         """The level is known: one side has its cell, the other the cells around it."""
         edge = geometry.edge(level)
         box = geometry.around(_axes(space, points[many]), edge)
-        return _Way(
+        return _KeyedJoin(
             (
                 _Side(many, geometry.cells(level, edge, box), several=True),
                 _Side(one, geometry.cell(level, edge, _axes(space, points[one]))),
@@ -277,14 +279,14 @@ class _Block:
             f"WITHIN: {many} and {one} are joined by cells of {geometry.EDGE_M << level} m, then checked",
         )
 
-    def _covered(self, node: exp.Anonymous, points: dict[str, exp.Expr], area: str, other: str) -> _Way:
+    def _covered(self, node: exp.Anonymous, points: dict[str, exp.Expr], area: str, other: str) -> _KeyedJoin:
         """The side with the radius has the cells of its circle, the other its cell of each level."""
         space, grid = space_noted(node), self._accelerator.grid()
         half = geometry.bounded(sql_of(node.expressions[2]))
         level = geometry.level(f"({area}.{grid.half} / {geometry.SPREAD[space]})")
         box = geometry.around(_axes(space, points[area]), f"{area}.{grid.half}")
         own = ((grid.half, half), (grid.level, level), grid.let_edge(area))
-        return _Way(
+        return _KeyedJoin(
             (
                 _Side(area, geometry.cells(*grid.of(area), box), several=True, lets=own),
                 _Side(
@@ -297,12 +299,14 @@ class _Block:
             f"WITHIN: {area} is spread over the cells of its radius, joined with the cell of {other}, then checked",
         )
 
-    def _surrounded(self, node: exp.Anonymous, points: dict[str, exp.Expr], area: str, other: str) -> _Way:
+    def _surrounded(
+        self, node: exp.Anonymous, points: dict[str, exp.Expr], area: str, other: str
+    ) -> _KeyedJoin:
         """The side with the radius has one cell, the other side the cells around it, of each level."""
         space, grid = space_noted(node), self._accelerator.grid()
         level = geometry.level(geometry.bounded(sql_of(node.expressions[2])))
         box = geometry.around(_axes(space, points[other]), f"{other}.{grid.edge}")
-        return _Way(
+        return _KeyedJoin(
             (
                 _Side(
                     area,
@@ -320,7 +324,7 @@ class _Block:
             f"WITHIN: {other} is spread over the cells around it, joined with the cell of {area}, then checked",
         )
 
-    def _contains(self, node: exp.Anonymous) -> list[_Way]:
+    def _contains(self, node: exp.Anonymous) -> list[_KeyedJoin]:
         area, point = self._alias(node.expressions[0]), self._alias(node.expressions[1])
         if area is None or point is None or area == point or not node.meta.get("rings"):
             return []
@@ -334,7 +338,7 @@ class _Block:
         ]
         axes = geometry.flat_axes(space, coordinates(space, node.expressions[1]))
         return [
-            _Way(
+            _KeyedJoin(
                 (
                     _Side(
                         area,
@@ -353,12 +357,12 @@ class _Block:
             )
         ]
 
-    def _matches(self, node: exp.Anonymous) -> list[_Way]:
+    def _matches(self, node: exp.Anonymous) -> list[_KeyedJoin]:
         text, wanted = self._alias(node.expressions[0]), self._alias(node.expressions[1])
         if text is None or wanted is None or text == wanted:
             return []
         return [
-            _Way(
+            _KeyedJoin(
                 (
                     _Side(text, library.words(sql_of(node.expressions[0])), several=True),
                     _Side(wanted, library.longest_word(sql_of(node.expressions[1]))),

@@ -19,7 +19,7 @@ from typing import Final
 from tocsin import config
 from tocsin.pipeline.spark import class_archive as archive
 from tocsin.pipeline.spark.session import Options, Spark
-from tocsin.pipeline.spark.warm_up import play
+from tocsin.pipeline.spark.warm_up import warm_up
 
 # For Java to write the archive when it ends: five seconds, or minutes on a machine that is busy.
 WRITING_S: Final = 900.0
@@ -52,7 +52,7 @@ def rehearse(path: Path, java_options: str) -> bool:
             spark.launch()
             signal.signal(signal.SIGTERM, lambda number, frame: _give_up(spark))
             spark.connect()
-            play(spark.session, work / "play", encore=True)
+            warm_up(spark.session, work / "play", thorough=True)
             spark.stop(grace_s=WRITING_S)
         if not partial.exists():
             return False

@@ -1,9 +1,9 @@
 """A pipeline in small, to have Spark do once, out of anybody's way, what it is slow at the first time.
 
 A dataset, a channel over what is new in it, a subscription, an append, an execution, a commit; all in a directory
-that is removed. The first time Spark loads and compiles for seconds what then takes tens of milliseconds. It is
-played when the pipeline starts, before anybody waits for a result, and in the rehearsal that makes the archive of
-classes, there with an **encore**: what else channels and questions are made of, so that its classes are there too.
+that is removed. The first time Spark loads and compiles for seconds what then takes tens of milliseconds. It runs when
+the pipeline starts, before anybody waits for a result, and when the archive of classes is built. That build is
+*thorough*: it runs what else channels and questions are made of, so that their classes are in the archive too.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 DEADLINE_S: Final = 120.0
 WORKERS_MAX: Final = 8
-PIECE: Final = """
+SCRIPT: Final = """
 CREATE DATASET Played (about STRING, size DOUBLE);
 CREATE CHANNEL Play(about STRING) CONTINUOUS AS
   SELECT p.about, p.size FROM NEW Played p WHERE p.about = :about AND p.size > 1.0;
 """
 RECORDS: Final = {"Played": [b'{"about": "rain", "size": 2.0}', b'{"about": "wind", "size": 3.0}']}
-ENCORE: Final = """
+MORE_SCRIPT: Final = """
 CREATE DATASET People (about STRING NOT NULL, place POINT) KEY (about);
 CREATE DATASET Happened (id STRING, place POINT, radius DOUBLE, note STRING, at TIMESTAMP);
 CREATE CHANNEL Near(about STRING) EVERY 1 SECONDS AS
@@ -59,30 +59,30 @@ CREATE CHANNEL Counted(about STRING) EVERY 1 SECONDS AS
   FROM Happened h WHERE MATCHES(h.note, :about)
   GROUP BY TUMBLE(h.at, INTERVAL '1' HOUR) HAVING COUNT(*) > 0 ORDER BY n DESC;
 """
-ENCORE_RECORDS: Final = {
+MORE_RECORDS: Final = {
     "People": [b'{"about": "rain", "place": {"lon": 8.5, "lat": 47.4}}'],
     "Happened": [b'{"id": "a", "place": {"lon": 8.5, "lat": 47.4}, "radius": 9, "note": "much rain"}'],
 }
 QUESTION: Final = "SELECT id, COUNT(*) AS n FROM RESULTS OF Near GROUP BY id ORDER BY n DESC, id LIMIT 3"
 
 
-def play(spark: SparkSession, directory: Path, *, encore: bool = False) -> int:
-    """Play it; the number of results, which is 1, and with the encore 3."""
+def warm_up(spark: SparkSession, directory: Path, *, thorough: bool = False) -> int:
+    """Run it; the number of results, which is 1, and if ``thorough`` 3."""
     shutil.rmtree(directory, ignore_errors=True)
     waking = threading.Thread(target=wake_workers, args=(spark,), daemon=True)
     waking.start()
     try:
-        stage = _Stage(spark, directory)
+        pipeline = _SmallPipeline(spark, directory)
         try:
-            return stage.encore() if encore else stage.play(PIECE, RECORDS, tick=1)
+            return pipeline.run_thoroughly() if thorough else pipeline.run(SCRIPT, RECORDS, tick=1)
         finally:
-            stage.engine.close()
+            pipeline.engine.close()
     finally:
         waking.join()
         shutil.rmtree(directory, ignore_errors=True)
 
 
-class _Stage:
+class _SmallPipeline:
     """Everything that an execution needs."""
 
     def __init__(self, spark: SparkSession, directory: Path) -> None:
@@ -102,24 +102,24 @@ class _Stage:
             deadline_s=DEADLINE_S,
         )
 
-    def play(self, piece: str, records: dict[str, list[bytes]], tick: int) -> int:
+    def run(self, script: str, records: dict[str, list[bytes]], tick: int) -> int:
         """Define it, let records come, and execute all channels in one tick; the number of their results."""
-        played: list[str] = []
-        for statement in read_script(piece):
+        defined: list[str] = []
+        for statement in read_script(script):
             match statement:
                 case CreateDataset(dataset=dataset):
                     self._datasets[dataset.name] = dataset
                     self._landing.create(dataset)
                 case CreateChannel(channel=channel, query_at=at):
                     compiled = compile_channel(channel, self._datasets)
-                    columns = check_with_spark(self._spark, compiled, self._datasets.values(), piece, at)
+                    columns = check_with_spark(self._spark, compiled, self._datasets.values(), script, at)
                     self._channels[channel.name.lower()] = msgspec.structs.replace(channel, columns=columns)
                     self._subscribe(channel.name, tick)
                     self.engine.define(compiled)
-                    played.append(channel.name)
+                    defined.append(channel.name)
         for name, some in records.items():
             self._landing.land(name, self._landing.fitter(name).fit(some), feed="play", now_us=tick)
-        due = [Due(name, 1, dict.fromkeys(map(str.lower, self._datasets), 0)) for name in played]
+        due = [Due(name, 1, dict.fromkeys(map(str.lower, self._datasets), 0)) for name in defined]
         ran = self.engine.execute(due, tick=tick, at_us=tick)
         return self._results.commit(tick, ran.parts, at_us=tick).rows
 
@@ -129,9 +129,9 @@ class _Stage:
             Change("put", subscription.key, encode_subscription(subscription), revision)
         )
 
-    def encore(self) -> int:
-        """Both pieces, then from a table of subscriptions that is folded, and cached; and a question about it all."""
-        found = self.play(PIECE, RECORDS, tick=1) + self.play(ENCORE, ENCORE_RECORDS, tick=2)
+    def run_thoroughly(self) -> int:
+        """Both scripts, then from a table of subscriptions that is folded, and cached; and a question about it all."""
+        found = self.run(SCRIPT, RECORDS, tick=1) + self.run(MORE_SCRIPT, MORE_RECORDS, tick=2)
         self.engine.fold()
         since = dict.fromkeys(map(str.lower, self._datasets), 0)
         self.engine.execute([Due(name, 2, since) for name in self._channels], tick=3, at_us=3)

@@ -17,7 +17,7 @@ import msgspec
 
 from tocsin.errors import FileUnreadable
 from tocsin.pipeline.storage.landing import Landing
-from tocsin.pipeline.storage.sources import chunks_of, offered_by
+from tocsin.pipeline.storage.user_files import chunks_of, place_columns_of
 
 AGAIN_MAX: Final = 10_000  # times that one file may be loaded again
 
@@ -70,7 +70,7 @@ def load(
             )
             rows += landed.rows
             quarantined += landed.quarantined
-            ignored |= fitted.ignored - offered_by(path)
+            ignored |= fitted.ignored - place_columns_of(path)
             repeated = False
         progress(Progress(rows, quarantined, min(chunk.read_bytes, total), total))
     return Loaded(rows, quarantined, repeated, ignored)

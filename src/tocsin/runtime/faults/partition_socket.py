@@ -33,7 +33,7 @@ DEADLINE_S: Final = 3.0
 SECONDS_MAX: Final = 600.0
 
 
-class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class CutOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     cut: Annotated[tuple[Address, ...], msgspec.Meta(max_length=1_024)]
     until_s: float = 0.0
     v: int = 1  # the format writes and reads it
@@ -44,7 +44,7 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     problem: str = ""
 
 
-REQUEST: Final = Document("a cut that is asked for", msgspec.json.Decoder(Request))
+REQUEST: Final = Document("a cut that is asked for", msgspec.json.Decoder(CutOrder))
 REPLY: Final = Document("the answer to a cut", msgspec.json.Decoder(Reply))
 
 
@@ -133,7 +133,7 @@ async def ask(path: Path, addresses: Sequence[Address], until_s: float) -> int:
         async with asyncio.timeout(DEADLINE_S):
             reader, writer = await asyncio.open_unix_connection(path, limit=LINE_MAX_BYTES)
             try:
-                writer.write(REQUEST.write(Request(tuple(addresses), until_s)) + b"\n")
+                writer.write(REQUEST.write(CutOrder(tuple(addresses), until_s)) + b"\n")
                 reply = REPLY.read(await reader.readline())
             finally:
                 writer.close()

@@ -43,7 +43,7 @@ from tocsin.runtime.machines.tasks import Failed, Tasks, raise_alarm
 KERNEL: Final = (SetTimer, CancelTimer, Say, Append, ReadLog, TrimLog, GetKey, PutKey, DeleteKey)
 
 _NOTHING: Final[Mapping[str, Any]] = {}
-Request = Append | ReadLog | TrimLog | GetKey | PutKey | DeleteKey
+StoreRequest = Append | ReadLog | TrimLog | GetKey | PutKey | DeleteKey
 
 
 class PendingCallbacks:
@@ -66,7 +66,7 @@ class PendingCallbacks:
             self._waiting.pop(ticket)()
 
 
-async def outcome(request: Request, logs: Mapping[str, Log], tables: Mapping[str, Table]) -> Event:
+async def outcome(request: StoreRequest, logs: Mapping[str, Log], tables: Mapping[str, Table]) -> Event:
     """Carry out a machine's request to the store: ``Stored`` or ``StoreFailed``, under its name and with its cause."""
     try:
         value = await _asked(request, logs, tables)
@@ -75,7 +75,7 @@ async def outcome(request: Request, logs: Mapping[str, Log], tables: Mapping[str
     return Stored(cause=request.cause, request=request.request, value=value)
 
 
-def _asked(request: Request, logs: Mapping[str, Log], tables: Mapping[str, Table]) -> Awaitable[Any]:
+def _asked(request: StoreRequest, logs: Mapping[str, Log], tables: Mapping[str, Table]) -> Awaitable[Any]:
     match request:
         case Append(log=name, records=records, expected=expected):
             return logs[name].append(records, expected=expected)
@@ -200,7 +200,7 @@ class Shell:
     def _where(self) -> str:
         return type(self._machine).__name__
 
-    async def _ask(self, request: Request) -> None:
+    async def _ask(self, request: StoreRequest) -> None:
         (self._answer or self.post)(await outcome(request, self._logs, self._tables))
 
     # ── timers ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,4 +1,5 @@
-"""WebSocket between a socket and the protocol that calls over it: the client's side of ``broker.door.websocket``."""
+"""WebSocket between a socket and the protocol that calls over it: the client's side of
+``broker.entrance.websocket``."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ import msgspec
 from tocsin.config import Settings
 from tocsin.core.coordination.leader import lease
 from tocsin.core.coordination.leader import snapshot_writer as archivist
-from tocsin.core.shared.stored_group import LIVES
+from tocsin.core.shared.stored_group import INCARNATION_KEYS
 from tocsin.errors import FormatNewer, Malformed, OperatorError, Refused, StoreError
 from tocsin.model.versions import Document
 from tocsin.runtime.network import moving
@@ -436,7 +436,7 @@ async def _forget_who_ran(store: JetStreamStore, name: str, streams: set[str]) -
     """Remove what says who runs: nobody does."""
     for table, keys in (
         (f"{name}-coordination", (lease.KEY, "status.>")),
-        (f"{name}-groups", (f"{LIVES}>",)),
+        (f"{name}-groups", (f"{INCARNATION_KEYS}>",)),
         (f"{name}-pipeline", (PIPELINE_LEASE,)),
     ):
         for key in keys if f"KV_{table}" in streams else ():

@@ -71,7 +71,7 @@ class BrokerAddress(msgspec.Struct, frozen=True, omit_defaults=True):
             **hosts,  # type: ignore[arg-type]  # same
         )
 
-    def ways(self) -> dict[str, tuple[str, int]]:
+    def entrances(self) -> dict[str, tuple[str, int]]:
         """Host and port by scheme, the plain ones first."""
         found = {
             "mqtt": (self.host, self.port),
@@ -79,7 +79,7 @@ class BrokerAddress(msgspec.Struct, frozen=True, omit_defaults=True):
             "ws": (self.ws_host or self.host, self.ws_port),
             "wss": (self.wss_host or self.host, self.wss_port),
         }
-        return {scheme: way for scheme, way in found.items() if way[1] >= 0}
+        return {scheme: entrance for scheme, entrance in found.items() if entrance[1] >= 0}
 
     @property
     def links_at(self) -> tuple[str, int]:
@@ -87,7 +87,7 @@ class BrokerAddress(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def urls(self) -> tuple[str, ...]:
         """Every way in, as clients write it."""
-        return tuple(_url(scheme, *way) for scheme, way in self.ways().items())
+        return tuple(_url(scheme, *entrance) for scheme, entrance in self.entrances().items())
 
 
 def _url(scheme: str, host: str, port: int) -> str:

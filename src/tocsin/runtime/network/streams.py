@@ -17,7 +17,7 @@ from tocsin.config import Settings
 from tocsin.core.coordination.names import StoreNames
 from tocsin.errors import StoreFull
 from tocsin.model import feeding
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 from tocsin.model.subjects import messages_log
 from tocsin.ports import Log, LogSpec, Store, TableSpec
 from tocsin.store.jetstream import JetStreamStore

@@ -1,4 +1,4 @@
-"""The files that guard a broker's door: users, rules and certificates, read and followed.
+"""The files that guard a broker's entrance: users, rules and certificates, read and followed.
 
 The files are looked at every LOOK_S seconds, and at once on SIGHUP; a changed file is read again. An unreadable file
 then leaves things as they were, with a line in the log: an operator's slip must neither lock everybody out nor let

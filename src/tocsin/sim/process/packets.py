@@ -1,6 +1,6 @@
 """The packets between clients and brokers, over connections that keep order or break.
 
-A connection is two numbered streams of packets over a network that loses and reorders. A packet that was seen before
+A connection is two numbered sequences of packets over a network that loses and reorders. A packet that was seen before
 is dropped; a gap, or silence, breaks the connection: as with TCP, what arrives is a beginning of what was sent.
 """
 
@@ -87,7 +87,7 @@ class Reset(Message, frozen=True):
     connection: int
 
 
-class Stream:
+class ConnectionSide:
     """One side of a connection."""
 
     def __init__(self, connection: int) -> None:

@@ -15,13 +15,13 @@ from tocsin.sim.process.packets import (
     Answer,
     Connack,
     Connect,
+    ConnectionSide,
     Disconnect,
     Frame,
     Packet,
     Ping,
     Publish,
     Reset,
-    Stream,
     Suback,
     Subscribe,
 )
@@ -47,7 +47,7 @@ class Client:
         self._restless_us = restless_us  # until then it leaves now and then
         self._broker = brokers[0]
         self._connections = 0
-        self._stream: Stream | None = None  # None: away
+        self._side: ConnectionSide | None = None  # None: away
         self._connected = False  # CONNACK came
         self._known = False  # some CONNACK came, so a session is there
         self.expiry_s = FOREVER_S  # how long its session outlives a connection
@@ -65,7 +65,7 @@ class Client:
             case Received(message=Frame() as frame):
                 self._on_frame(event.sender, frame, now_us)
             case Received(message=Reset(connection=connection)):
-                if self._stream is not None and self._stream.connection == connection:
+                if self._side is not None and self._side.connection == connection:
                     self._break()
         effects, self._out = self._out, []
         return effects
@@ -73,7 +73,7 @@ class Client:
     @property
     def connection(self) -> int | None:
         """The number of its connection; None: it has none."""
-        return None if self._stream is None else self._stream.connection
+        return None if self._side is None else self._side.connection
 
     def _begin(self) -> None:
         """Choose what chance has to."""
@@ -98,23 +98,23 @@ class Client:
         self._out.append(Say(text=text, facts=facts, cause=self.address))
 
     def _send(self, packet: Packet, cause: str = "") -> None:
-        if self._stream is not None:
-            frame = self._stream.frame(packet)
+        if self._side is not None:
+            frame = self._side.frame(packet)
             self._out.append(Send(to=self._broker, message=frame, cause=cause or self.address))
 
     # ── the connection ──────────────────────────────────────────────────────────────────────────────────────
 
     def _on_timer(self, name: str, now_us: int) -> None:
-        if name == "connect" and self._stream is None:
+        if name == "connect" and self._side is None:
             self._broker = self._brokers[self._draw(AWAY_MASK) % len(self._brokers)]
             self._connections += 1
-            self._stream = Stream(self._connections)
+            self._side = ConnectionSide(self._connections)
             self._send(Connect(expiry_s=self.expiry_s))
             self._timer("ping", self.ping_us)
             self._timer("silence", self.silence_us)
             if now_us < self._restless_us:
                 self._timer("leave", self._stay_us())
-        elif name == "ping" and self._stream is not None:
+        elif name == "ping" and self._side is not None:
             if self.eager or self._connected:
                 self._send(Ping())
             self._timer("ping", self.ping_us)
@@ -128,17 +128,17 @@ class Client:
             self._act(name)
 
     def _break(self, away_us: int | None = None) -> None:
-        if self._stream is not None:
-            self._stream = None
+        if self._side is not None:
+            self._side = None
             self._connected = False
             self._out += [CancelTimer(name=name) for name in ("ping", "silence", "leave")]
             self._timer("connect", self._draw(AWAY_MASK) if away_us is None else away_us)
 
     def _on_frame(self, sender: Address, frame: Frame, now_us: int) -> None:
-        stream = self._stream
-        if stream is None or sender != self._broker or frame.connection != stream.connection:
+        side = self._side
+        if side is None or sender != self._broker or frame.connection != side.connection:
             return
-        match stream.take(frame):
+        match side.take(frame):
             case "gap":
                 self._break()
             case "next":

@@ -33,7 +33,7 @@ class Answer(Effect, frozen=True, kw_only=True):
     """Answer a question of another process."""
 
     to: Address
-    life: int
+    starts: int
     question: int
     payload: bytes
 
@@ -44,7 +44,7 @@ class Said(Event, frozen=True, kw_only=True):
     subject: str
     payload: bytes
     asker: Address = ""
-    life: int = 0
+    starts: int = 0
     question: int = 0
 
 

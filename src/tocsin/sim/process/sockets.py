@@ -47,7 +47,7 @@ class ListeningSocket:
         self._accepting: asyncio.Future[None] | None = None
         self.factory: Callable[[], asyncio.BaseProtocol] | None = None
 
-    def offer(self, accepted: AcceptedSocket) -> None:
+    def put(self, accepted: AcceptedSocket) -> None:
         if self.factory is not None:
             self._sockets.attach(self.factory, accepted)
             return
@@ -267,7 +267,7 @@ class Sockets:
                     self.process.do(HangUp(connection=connection))
                 else:
                     self._early[connection] = []
-                    listening.offer(AcceptedSocket(self, connection, proof))
+                    listening.put(AcceptedSocket(self, connection, proof))
             case Opened(connection=connection, proof=proof):
                 if (waits := self._dialled.get(connection)) is not None and not waits.done():
                     self._early[connection] = []

@@ -16,7 +16,7 @@ from tocsin.broker import assembly
 from tocsin.config import Settings
 from tocsin.config.broker import Broker, Role
 from tocsin.core.coordination.names import StoreNames
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 from tocsin.model.network import Address
 from tocsin.model.subjects import messages_log
 from tocsin.ports import LogSpec, TableSpec

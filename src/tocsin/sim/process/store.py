@@ -234,7 +234,7 @@ class SimulatedBus:
 
             async def reply(answer: bytes) -> None:
                 self._process.do(
-                    Answer(to=event.asker, life=event.life, question=event.question, payload=answer)
+                    Answer(to=event.asker, starts=event.starts, question=event.question, payload=answer)
                 )
 
             for service in self._services:
@@ -246,7 +246,7 @@ class SimulatedBus:
                 each for pattern, each in self._subscriptions if rules.matches(pattern, event.subject)
             )
         for subscription in hearing:
-            subscription.offer(message)
+            subscription.put(message)
 
 
 class SimulatedStore:

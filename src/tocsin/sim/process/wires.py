@@ -52,7 +52,7 @@ class _End:
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self.life = node.life
+        self.starts = node.starts
         self.under_way: deque[tuple[int, Event]] = deque()  # when it is due, and what
         self.since_us: int | None = None  # since when nothing arrives
         self.last_us = 0  # what is sent next arrives no sooner than this
@@ -61,7 +61,7 @@ class _End:
 class _Connection:
     def __init__(self, name: str, caller: Node, listener: Node) -> None:
         self.name = name
-        self.way = (caller.address, listener.address)  # dialling node and dialled node
+        self.direction = (caller.address, listener.address)  # dialling node and dialled node
         self.caller, self.listener = _End(caller), _End(listener)
         self.ends = {caller.address: self.caller, listener.address: self.listener}
         self.open = True
@@ -97,7 +97,7 @@ class Wires:
         own(Publish, self._publish)
         own(Answer, self._answer)
         own(Look, lambda node, effect: world.store.ask(world.node(node), effect))
-        world.observers.on_life(self._on_life)
+        world.observers.on_happening(self._on_happening)
 
     def prove(self, node: Address, proof: str) -> None:
         """The identity that a node proves when it is dialled."""
@@ -135,13 +135,13 @@ class Wires:
             # Nothing answers: as a kernel, give up later.
             later = world.now_us + 3 * MILLION
             failed = Closed(connection=effect.connection, reason="no route")
-            world.schedule.at(later, self._tell_end, caller, (caller.life, failed))
+            world.schedule.at(later, self._tell_end, caller, (caller.starts, failed))
             return
         node = world.node(target)
         if (target, effect.port) not in self._listening or node.machine is None:
             refused = Closed(connection=effect.connection, reason="refused")
             at_us = world.now_us + self._delay_us(target, caller.address)
-            world.schedule.at(at_us, self._tell_end, caller, (caller.life, refused))
+            world.schedule.at(at_us, self._tell_end, caller, (caller.starts, refused))
             return
         connection = _Connection(effect.connection, caller, node)
         self._connections[effect.connection] = connection
@@ -206,14 +206,14 @@ class Wires:
                 world.schedule.at(world.now_us + AGAIN_US, self._arrive, connection, end)
             return
         end.since_us = None
-        if node.life != end.life or node.machine is None:
+        if node.starts != end.starts or node.machine is None:
             self._break(connection)  # the kernel of its machine knows of no such connection
             return
         if node.status is Status.ASLEEP:
             world.schedule.at(world.now_us + AGAIN_US, self._arrive, connection, end)
             return
         _, event = end.under_way.popleft()
-        world.answer(node, (end.life, event))
+        world.answer(node, (end.starts, event))
         if end.under_way:
             at_us = max(end.under_way[0][0], world.now_us)
             world.schedule.at(at_us, self._arrive, connection, end)
@@ -227,19 +227,19 @@ class Wires:
         connection.open = False
         for end in connection.ends.values():
             end.under_way.clear()
-            if end.node.life == end.life:
+            if end.node.starts == end.starts:
                 lost = Closed(connection=connection.name, reason="broken")
-                self._world.schedule.at(self._world.now_us + 1, self._tell_end, end.node, (end.life, lost))
+                self._world.schedule.at(self._world.now_us + 1, self._tell_end, end.node, (end.starts, lost))
 
-    def _tell_end(self, node: Node, life_and_event: tuple[int, Event]) -> None:
+    def _tell_end(self, node: Node, starts_and_event: tuple[int, Event]) -> None:
         """Tell a node that a connection is over; one that sleeps learns it from its own kernel on waking."""
         world = self._world
-        if node.status is Status.ASLEEP and node.life == life_and_event[0]:
-            world.schedule.at(world.now_us + AGAIN_US, self._tell_end, node, life_and_event)
+        if node.status is Status.ASLEEP and node.starts == starts_and_event[0]:
+            world.schedule.at(world.now_us + AGAIN_US, self._tell_end, node, starts_and_event)
         else:
-            world.answer(node, life_and_event)
+            world.answer(node, starts_and_event)
 
-    def _on_life(self, address: Address, happening: str) -> None:
+    def _on_happening(self, address: Address, happening: str) -> None:
         if happening in ("crashed", "stopped"):
             self._patterns.pop(address, None)
             self._hearers.clear()
@@ -287,7 +287,7 @@ class Wires:
                 subject=effect.subject,
                 payload=effect.payload,
                 asker=sender if effect.question else "",
-                life=node.life,
+                starts=node.starts,
                 question=effect.question,
             )
             for receiver in hearers:
@@ -296,7 +296,7 @@ class Wires:
         if effect.question and not heard:
             nobody = Answered(question=effect.question, payload=None)
             at_us = world.now_us + world.network.delay_us(sender, STORE)
-            world.schedule.at(at_us, world.answer, node, (node.life, nobody))
+            world.schedule.at(at_us, world.answer, node, (node.starts, nobody))
 
     def _tell_machine(self, sender: Node, effect: Publish) -> bool:
         """Send a publication as a message, if its address is a node that is itself a machine."""
@@ -320,24 +320,26 @@ class Wires:
     def _answer(self, sender: Address, effect: Answer) -> None:
         if not self._cut(sender, STORE):
             answered = Answered(question=effect.question, payload=effect.payload)
-            self._tell(sender, effect.to, answered, life=effect.life)
+            self._tell(sender, effect.to, answered, starts=effect.starts)
 
-    def _tell(self, sender: Address, receiver: Address, event: Event, *, life: int | None = None) -> None:
+    def _tell(self, sender: Address, receiver: Address, event: Event, *, starts: int | None = None) -> None:
         network, node = self._world.network, self._world.node(receiver)
-        way = (sender, receiver)
+        pair = (sender, receiver)
         delay_us = network.delay_us(sender, STORE) + network.delay_us(STORE, receiver)
-        at_us = self._last_us[way] = max(self._world.now_us + delay_us, self._last_us.get(way, 0))
-        self._world.schedule.at(at_us, self._hand_over, node, (node.life if life is None else life, event))
+        at_us = self._last_us[pair] = max(self._world.now_us + delay_us, self._last_us.get(pair, 0))
+        self._world.schedule.at(
+            at_us, self._hand_over, node, (node.starts if starts is None else starts, event)
+        )
 
-    def _hand_over(self, node: Node, life_and_event: tuple[int, Event]) -> None:
+    def _hand_over(self, node: Node, starts_and_event: tuple[int, Event]) -> None:
         if not self._cut(STORE, node.address) and node.status is not Status.ASLEEP:
-            self._world.answer(node, life_and_event)
+            self._world.answer(node, starts_and_event)
 
     # ── the way ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _stuck(self, connection: _Connection, sender: Address, receiver: Address) -> bool:
         """Whether nothing passes over a connection this way."""
-        return connection.stranded or connection.way in self._barred or self._cut(sender, receiver)
+        return connection.stranded or connection.direction in self._barred or self._cut(sender, receiver)
 
     def _cut(self, sender: Address, receiver: Address) -> bool:
         network = self._world.network

@@ -31,7 +31,7 @@ from tocsin.broker.survival import rates as rates_module
 from tocsin.config import Limits
 from tocsin.core.delivery.window import RESULTS
 from tocsin.core.forwarding.tallies import Count
-from tocsin.model.results import k_of, place
+from tocsin.model.results import k_of, result_position
 from tocsin.ports import TableSpec
 from tocsin.store.memory import MemoryServer, MemoryStore
 from tocsin.wire.connect import V5, V311, Version
@@ -127,7 +127,7 @@ async def test_a_subscriber_gets_the_results_of_its_parameters(
         "time": "2023-11-14T22:13:20.123Z",
         "channel": "Near",
         "execution": "1",
-        "position": str(place(1, 0)),
+        "position": str(result_position(1, 0)),
         "priority": "7",
     }
     assert await take(peer, 1) == [2]

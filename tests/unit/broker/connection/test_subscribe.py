@@ -102,7 +102,7 @@ async def test_a_client_whose_suback_fails_is_cut_off_and_can_come_again(
         raise StoreUnavailable("join", "it is gone")
 
     peer = await door.peer("c")
-    monkeypatch.setattr(door.parts.groups, "live", unreachable)
+    monkeypatch.setattr(door.parts.groups, "write_incarnation", unreachable)
     ask(peer, 1, "$share/g/a")
     assert await peer.closed()
 

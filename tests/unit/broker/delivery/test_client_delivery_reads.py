@@ -57,8 +57,8 @@ async def test_each_entry_that_is_caught_up_with_is_read_once(monkeypatch: pytes
     )
     assert isinstance(batch, BatchRead)
     sent: list[PublishPacket] = []
-    for number, offered in enumerate(batch.entries, 1):
-        effect = offered.sent(number, False)
+    for number, matched in enumerate(batch.entries, 1):
+        effect = matched.sent(number, False)
         assert isinstance(effect, Deliver)
         (packet,) = Decoder(1 << 20, role="client", version=V5).feed(message_frame(effect, recipient))
         assert isinstance(packet, PublishPacket)

@@ -30,7 +30,7 @@ async def test_a_logged_message_is_recognised_however_late_its_publisher_returns
         table = await store.table(TableSpec("net-sessions"))
         await table.put(session_key("me"), encode_session(session))
         async with Door(Limits(), store=store) as door:
-            taken = await door.parts.entrance.take("me", owner="", clean=False, expiry_s=60)
+            taken = await door.parts.session_entry.take("me", owner="", clean=False, expiry_s=60)
         assert taken is not None
         assert taken[0].received == (1,), "the second never got there, and is to be appended"
     finally:

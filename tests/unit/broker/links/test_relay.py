@@ -15,9 +15,9 @@ from tocsin.broker.links.link import Link
 from tocsin.config import Limits
 from tocsin.core.links import path as passage
 from tocsin.model.network import BrokerInfo, Route, Scope
-from tocsin.wire.carriage import TOPIC, Ticket, ticket_of, wrap
 from tocsin.wire.codec import Decoder
 from tocsin.wire.connect import V5
+from tocsin.wire.relayed import TOPIC, RelayHeader, header_of, wrap
 
 ORIGIN, FIRST, SECOND, END, FAR = "north-1", "north-2", "west-1", "south-1", "south-2"
 NOWHERE_PORT = 9  # nobody listens there
@@ -72,7 +72,7 @@ async def test_a_relay_delivers_to_the_clients_that_the_link_would_reach(net: Ne
     net.route(FIRST, peers=(net.infos[END],))
     publisher.send(PublishPacket("a/1", b"held"))
     await until(lambda: net.statistics(ORIGIN)["published"] == 1)
-    net.doors[ORIGIN].exchange.carriage.change({END: (FIRST,)})
+    net.doors[ORIGIN].exchange.relays.change({END: (FIRST,)})
     publisher.send(*(PublishPacket("a/1", b"%d" % number) for number in range(50)))
     publisher.send(PublishPacket("a/2", b"last", user_properties=[("k", "v")]))
     assert await payloads(heard, 52) == [b"held", *(b"%d" % number for number in range(50)), b"last"]
@@ -98,7 +98,7 @@ async def test_the_last_broker_forwards_foreign_messages_along_its_routes(
     )
     net.route(ORIGIN, TO_END, peers=(net.cut, net.infos[SECOND]))
     net.route(SECOND, peers=(net.infos[END],))
-    net.doors[ORIGIN].exchange.carriage.change({END: (SECOND,)})
+    net.doors[ORIGIN].exchange.relays.change({END: (SECOND,)})
     publisher = await net.doors[ORIGIN].peer("publisher")
     publisher.send(PublishPacket("a/1", b"x"))
     assert await payloads(far, 1) == [b"x"]
@@ -112,7 +112,7 @@ async def test_two_relays_pass_messages_on(net: Net) -> None:
     net.route(ORIGIN, TO_END, peers=(net.cut, net.infos[FIRST]))
     net.route(FIRST, peers=(net.infos[SECOND],))
     net.route(SECOND, peers=(net.infos[END],))
-    net.doors[ORIGIN].exchange.carriage.change({END: (FIRST, SECOND)})
+    net.doors[ORIGIN].exchange.relays.change({END: (FIRST, SECOND)})
     publisher = await net.doors[ORIGIN].peer("publisher")
     publisher.send(*(PublishPacket("a/1", b"%d" % number) for number in range(10)))
     assert await payloads(heard, 10) == [b"%d" % number for number in range(10)]
@@ -122,7 +122,7 @@ async def test_two_relays_pass_messages_on(net: Net) -> None:
 async def test_a_relay_holds_messages_until_it_hears_of_the_detour(net: Net) -> None:
     heard = await subscriber(net, END)
     net.route(ORIGIN, TO_END, peers=(net.cut, net.infos[FIRST]))
-    net.doors[ORIGIN].exchange.carriage.change({END: (FIRST,)})
+    net.doors[ORIGIN].exchange.relays.change({END: (FIRST,)})
     publisher = await net.doors[ORIGIN].peer("publisher")
     publisher.send(PublishPacket("a/1", b"early"))
     await until(lambda: net.statistics(FIRST)["carried"] == 1)
@@ -138,7 +138,7 @@ async def test_when_the_link_is_back_messages_take_it_in_order(
     heard = await subscriber(net, END)
     net.route(ORIGIN, TO_END, peers=(net.cut, net.infos[FIRST]))
     net.route(FIRST, peers=(net.infos[END],))
-    net.doors[ORIGIN].exchange.carriage.change({END: (FIRST,)})
+    net.doors[ORIGIN].exchange.relays.change({END: (FIRST,)})
     publisher = await net.doors[ORIGIN].peer("publisher")
     publisher.send(PublishPacket("a/1", b"0"))
     assert await payloads(heard, 1) == [b"0"]
@@ -150,7 +150,7 @@ async def test_when_the_link_is_back_messages_take_it_in_order(
     assert await payloads(heard, 39) == [b"%d" % number for number in range(1, 40)]
     around = net.statistics(ORIGIN)["sent_around"]
     assert 1 <= around < 40
-    net.doors[ORIGIN].exchange.carriage.change({})
+    net.doors[ORIGIN].exchange.relays.change({})
     publisher.send(PublishPacket("a/1", b"straight"))
     assert await payloads(heard, 1) == [b"straight"]
     assert net.statistics(ORIGIN)["sent_around"] == around
@@ -159,12 +159,12 @@ async def test_when_the_link_is_back_messages_take_it_in_order(
 async def test_what_cannot_be_carried_is_dropped_and_counted_and_harms_nobody(net: Net) -> None:
     exchange = net.doors[END].exchange
     heard = await subscriber(net, END)
-    inner = wrap(Ticket("north", (), 1), b"")  # carried in what is carried
+    inner = wrap(RelayHeader("north", (), 1), b"")  # carried in what is carried
     for packet in (
         PublishPacket(TOPIC, b"x"),
         PublishPacket(TOPIC, b"x", correlation_data=b"\xff"),
-        *(item for item in Decoder(1 << 20, version=V5).feed(wrap(Ticket("north", (), 1), inner))),
-        *(item for item in Decoder(1 << 20, version=V5).feed(wrap(Ticket("north", (), 1), b"\xf0\x00"))),
+        *(item for item in Decoder(1 << 20, version=V5).feed(wrap(RelayHeader("north", (), 1), inner))),
+        *(item for item in Decoder(1 << 20, version=V5).feed(wrap(RelayHeader("north", (), 1), b"\xf0\x00"))),
     ):
         assert isinstance(packet, PublishPacket)
         exchange.relay("north", TOPIC, packet)
@@ -177,9 +177,9 @@ async def test_what_cannot_be_carried_is_dropped_and_counted_and_harms_nobody(ne
 async def test_no_client_can_have_anything_carried(net: Net) -> None:
     net.route(ORIGIN, peers=(net.infos[END],))
     forger = await net.doors[ORIGIN].peer("forger")
-    frame = wrap(Ticket("north", (END,), 1), b"")
+    frame = wrap(RelayHeader("north", (END,), 1), b"")
     (packet,) = Decoder(1 << 20, version=V5).feed(frame)
-    assert isinstance(packet, PublishPacket) and ticket_of(packet).way == (END,)
+    assert isinstance(packet, PublishPacket) and header_of(packet).path == (END,)
     forger.send(packet, PublishPacket("a", b"x"))
     await until(lambda: net.statistics(ORIGIN)["published"] == 1)
     assert net.statistics(ORIGIN)["carried"] == 0

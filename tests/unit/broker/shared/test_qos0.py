@@ -138,7 +138,7 @@ async def test_messages_about_the_broker_go_to_one_member_here(door: Door) -> No
     peers = [await door.peer("1"), await door.peer("2")]
     for peer in peers:
         await peer.subscribe(TopicFilter("$share/g/$SYS/#"))
-    door.exchange.say(Publication("$SYS/broker/uptime", b"1 seconds", 0, "", retain=True))
+    door.exchange.publish_own(Publication("$SYS/broker/uptime", b"1 seconds", 0, "", retain=True))
     first = await peers[0].receive(PublishPacket)
     assert first.payload == b"1 seconds"
     await nothing_more(peers[1])

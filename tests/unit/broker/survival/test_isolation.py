@@ -16,10 +16,10 @@ from tocsin.config import Limits
 from tocsin.model.network import BrokerInfo, Role, Route, Scope, broker_address
 from tocsin.ports import Table, TableSpec
 from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.wire.cluster_messages import ClusterMessage, encode_cluster_message
 from tocsin.wire.codec import Decoder
 from tocsin.wire.connect import V5
 from tocsin.wire.replication import Begun, encode_replication
-from tocsin.wire.words import Word, encode_word
 
 
 class Wire:
@@ -147,7 +147,7 @@ def said_by(broker: str) -> bytes:
 
 
 def word_of(broker: str) -> bytes:
-    return encode_word(Word(sender=broker, run=1, number=1, severed=True))
+    return encode_cluster_message(ClusterMessage(sender=broker, series=1, number=1, severed=True))
 
 
 async def test_a_broker_speaks_for_itself_only(cluster: Cluster) -> None:
@@ -209,7 +209,7 @@ async def test_one_that_leaves_does_not_strike_out_another_of_its_name(cluster: 
 async def test_words_come_over_links_and_from_no_client() -> None:
     told: list[tuple[str, str, bytes]] = []
     async with Door(Limits()) as door:
-        door.link_door.hear = lambda peer, topic, payload: told.append((peer, topic, bytes(payload)))
+        door.link_listener.hear = lambda peer, topic, payload: told.append((peer, topic, bytes(payload)))
         client = await door.peer("c")
         client.send(PublishPacket(WORDS, b"forged", user_properties=MARK), PingReqPacket())
         await client.receive(PingRespPacket)

@@ -32,7 +32,7 @@ from tocsin.config import Replication as ReplicationSettings
 from tocsin.core.replication.gamma import ClientSnapshot
 from tocsin.core.replication.signals import Policy
 from tocsin.errors import StoreUnavailable
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 from tocsin.model.network import BrokerInfo, Scheme
 from tocsin.runtime.machines import shell
 from tocsin.runtime.machines.clock import wall_us
@@ -296,7 +296,7 @@ async def test_who_comes_again_and_never_gets_its_session_is_away(monkeypatch: p
         async def take(*args: object, **kwargs: object) -> None:
             raise StoreUnavailable("GetKey on sessions", "no leader")
 
-        monkeypatch.setattr(three.own.parts.entrance, "take", take)
+        monkeypatch.setattr(three.own.parts.session_entry, "take", take)
         again = await three.own.peer(connect=lasting("c"), accepted=False)
         assert int((await again.receive(ConnAckPacket)).reason_code) != 0
         await three.until_known(lambda known: "c" in known and not known["c"].head.connected)

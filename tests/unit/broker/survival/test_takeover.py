@@ -37,7 +37,7 @@ class Broker:
         self._copy = copy
         self.aloud: list[Publication] = []
         machine = TakeoverMachine(self, grace_s)
-        self.wills = Wills(self._publish, failed=broken, aloud=self._say_aloud, lives=machine.lives)
+        self.wills = Wills(self._publish, failed=broken, aloud=self._say_aloud, alive=machine.is_alive)
         self.standing = Takeovers(machine, self, self.wills, failed=broken, clock=lambda: self.now)
 
     def _publish(self, will: Bequest, told: Callable[[], None]) -> None:

@@ -18,7 +18,7 @@ from tocsin.config import Limits
 from tocsin.coordinator.door import listener as door_listener
 from tocsin.coordinator.door.listener import DoorListener
 from tocsin.coordinator.door.proxy import Proxy
-from tocsin.core.coordination.state.backups import Backups, Place
+from tocsin.core.coordination.state.backups import Backups, Vacancy
 from tocsin.core.door.choice import Directory
 from tocsin.core.door.door import Door
 from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
@@ -37,10 +37,10 @@ class Known:
 
     def __init__(self, *brokers: BrokerInfo) -> None:
         self.brokers = brokers
-        self.lost: dict[str, Place] = {}
+        self.lost: dict[str, Vacancy] = {}
 
     def directory(self) -> Directory:
-        return Directory(self.brokers, plan={"a-dead": Backups("north-1")}, places=self.lost, loads={})
+        return Directory(self.brokers, plan={"a-dead": Backups("north-1")}, vacancies=self.lost, loads={})
 
 
 class Entry:
@@ -165,7 +165,7 @@ async def test_client_over_tls_is_passed_on_and_stays_over_tls(broker: Broker) -
 
 async def test_look_up_says_which_broker_and_why(broker: Broker) -> None:
     async with Entry(broker) as entry:
-        entry.known.lost = {"a-dead": Place("north-1", 1, DEAD)}
+        entry.known.lost = {"a-dead": Vacancy("north-1", 1, DEAD)}
         status, found = await entry.get("/v1/broker?client=c&home=127.0.0.1:1&wants=a/%23")
         assert (status, found["broker"], found["addresses"]) == (200, "north-1", [f"127.0.0.1:{broker.port}"])
         assert found["reason"] == "it stands in for the client's home a-dead, which is lost"

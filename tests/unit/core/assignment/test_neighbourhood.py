@@ -152,7 +152,7 @@ def best(hood: Neighbourhood, broker: int, toll: Ints, near: Bools | None) -> St
     found: Step | None = None
     worth = 0
 
-    def offer(step: Step, moved: list[int]) -> None:
+    def propose(step: Step, moved: list[int]) -> None:
         nonlocal found, worth
         touched = {*moved, *side.chosen[moved].tolist(), step.backup}
         if near is not None and not any(near[each] for each in touched):
@@ -163,7 +163,7 @@ def best(hood: Neighbourhood, broker: int, toll: Ints, near: Bools | None) -> St
 
     for place in np.flatnonzero(side.allowed[broker] & draft.fits(broker)).tolist():
         if place != side.chosen[broker]:
-            offer(Step(_gain(draft, side, Step(0, broker, place)), broker, place), [broker])
+            propose(Step(_gain(draft, side, Step(0, broker, place)), broker, place), [broker])
     own = int(side.chosen[broker])
     for other in np.flatnonzero(side.chosen != NOBODY).tolist():
         theirs = int(side.chosen[other])
@@ -173,7 +173,7 @@ def best(hood: Neighbourhood, broker: int, toll: Ints, near: Bools | None) -> St
         ways = ((theirs, more), (own, -more))
         if all(draft.carried[j] + load < draft.room[j] or load <= 0 for j, load in ways):
             step = Step(0, broker, theirs, other)
-            offer(step._replace(gain=_gain(draft, side, step)), [broker, other])
+            propose(step._replace(gain=_gain(draft, side, step)), [broker, other])
     return found if found is not None and worth > toll[broker] else None
 
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 import pytest
 
 from tocsin.core.channels.cells import AGAIN_US
+from tocsin.core.channels.channel_filter import UnknownChannel
 from tocsin.core.channels.machine import (
     EXPIRY_MARGIN_US,
     LOOK_AGAIN_US,
@@ -16,7 +17,6 @@ from tocsin.core.channels.machine import (
     SCAN_EVERY_US,
     ChannelHoldings,
 )
-from tocsin.core.channels.request import UnknownChannel
 from tocsin.core.channels.signals import (
     CellFound,
     Counted,

@@ -1,4 +1,4 @@
-"""Which channels run next: slots, overruns, holds, asking, fairness; and the whole against a simple model."""
+"""Which channels run next: intervals, overruns, holds, asking, fairness; and the whole against a simple model."""
 
 from __future__ import annotations
 
@@ -184,13 +184,13 @@ def run_all(schedule: Schedule, now: int, took_us: int = 10) -> tuple[list[str],
 def test_a_reader_runs_in_a_tick_after_what_it_reads(schedule: Schedule) -> None:
     for name, after in (("c", ("b",)), ("b", ("a",)), ("a", ())):
         schedule.define(name, Plan(every_us=10 * SECOND, after=after), NOW)
-    for slot in range(3):
-        now, order = NOW + slot * 10 * SECOND, []
+    for interval in range(3):
+        now, order = NOW + interval * 10 * SECOND, []
         for _ in range(3):
             ran, now = run_all(schedule, now)
             order += ran
         assert order == ["a", "b", "c"]
-        assert schedule.next_us(now) == NOW + (slot + 1) * 10 * SECOND
+        assert schedule.next_us(now) == NOW + (interval + 1) * 10 * SECOND
 
 
 def test_a_reader_waits_for_one_run_however_often_the_other_is_due(schedule: Schedule) -> None:
@@ -258,7 +258,7 @@ def test_a_failing_channel_backs_off_and_keeps_its_error(schedule: Schedule) -> 
     figures = schedule.figures("a", now)
     assert figures is not None and figures.failures == 12 and figures.error == "x" * ERROR_MAX
     now += RETRY_MAX_US
-    assert Turn("a") in schedule.take(now), "slots that passed in a hold are no overruns"
+    assert Turn("a") in schedule.take(now), "intervals that passed in a hold are no overruns"
     schedule.done("a", now)
     figures = schedule.figures("a", now)
     assert figures is not None and (figures.failures, figures.error) == (0, "")
@@ -325,7 +325,7 @@ PERIODS = [1, 2, 3, 7]
 
 
 class Simple:
-    """A channel as one would write it down: the slots in which it ran, and those it should have."""
+    """A channel as one would write it down: the intervals in which it ran, and those it should have."""
 
     def __init__(self, every_us: int, now_us: int) -> None:
         self.every_us = every_us
@@ -368,11 +368,11 @@ class Histories(RuleBasedStateMachine):
         assert bool(turns) == bool(due)
         for turn in turns:
             each = self.model[turn.channel]
-            slot = self.now // each.every_us
-            last = each.ran[-1] if each.ran else slot - 1
-            assert turn.skipped == slot - last - 1
+            interval = self.now // each.every_us
+            last = each.ran[-1] if each.ran else interval - 1
+            assert turn.skipped == interval - last - 1
             each.skipped += turn.skipped
-            each.ran.append(slot)
+            each.ran.append(interval)
             self.running.append(turn.channel)
         for name in due:
             self.waited[name] = self.waited.get(name, 0) + 1

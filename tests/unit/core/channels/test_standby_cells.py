@@ -20,7 +20,7 @@ from tests.unit.core.channels.test_machine import (
     of,
 )
 from tocsin.core.channels.cells import LATER_MAX, LATER_PAUSE_US, SubscriptionCells
-from tocsin.core.channels.request import bind, read_request
+from tocsin.core.channels.channel_filter import bind, read_channel_filter
 from tocsin.core.channels.signals import (
     CellFound,
     Defined,
@@ -152,7 +152,7 @@ def test_cells_that_nobody_waits_for_are_written_some_at_a_time() -> None:
 
 
 def test_a_cell_that_somebody_waits_for_after_all_is_written_at_once() -> None:
-    cells, bound = SubscriptionCells("b"), bind(read_request(FIVE), NEAR)
+    cells, bound = SubscriptionCells("b"), bind(read_channel_filter(FIVE), NEAR)
     assert not of(cells.want(FIVE, bound, later_us=0), PutKey)
     assert [each.key for each in of(cells.wait(1, [bound.k]), PutKey)] == [KEY5]
     assert cells.late() == []

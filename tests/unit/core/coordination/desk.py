@@ -148,9 +148,9 @@ class Desk:
         return self.handle(Received(sender="broker/x", message=message))
 
     def submit(
-        self, *commands: BrokerCommand, broker: str = "north", first: int = 1, life: int = 7
+        self, *commands: BrokerCommand, broker: str = "north", first: int = 1, incarnation: int = 7
     ) -> list[Effect]:
-        return self.hear(Submit(broker, life, first, commands))
+        return self.hear(Submit(broker, incarnation, first, commands))
 
 
 def failed(effects: list[Effect], error: TocsinError) -> StoreFailed:

@@ -80,7 +80,7 @@ class History:
     """Makes batches in which brokers number their commands as they should, unless they are told not to."""
 
     def __init__(self) -> None:
-        self._lives: dict[str, tuple[int, int]] = {}  # broker → incarnation, next number
+        self._incarnations_of: dict[str, tuple[int, int]] = {}  # broker → incarnation, next number
         self._incarnations = 0
         self._at_us = 0
         self._position = 0
@@ -94,11 +94,11 @@ class History:
         return Batch(1, self._at_us, self._position - 1, commands)
 
     def _logged(self, broker: str, kind: str, command: BrokerCommand) -> Logged:
-        if kind == "join" or broker not in self._lives:
+        if kind == "join" or broker not in self._incarnations_of:
             self._incarnations += 1
-            self._lives[broker] = (self._incarnations, 2)
+            self._incarnations_of[broker] = (self._incarnations, 2)
             return Said(broker, self._incarnations, 1, (Joined(INFOS[broker]),))
-        incarnation, number = self._lives[broker]
+        incarnation, number = self._incarnations_of[broker]
         match kind:
             case "lose":
                 return Lost(broker, incarnation)
@@ -125,7 +125,7 @@ class History:
                 return Said(broker, incarnation, number + 1, (command,))
             case "stale":
                 return Said(broker, incarnation - 1, 1, (Joined(INFOS[broker]), command))
-        self._lives[broker] = (incarnation, number + 1)
+        self._incarnations_of[broker] = (incarnation, number + 1)
         return Said(broker, incarnation, number, (command,))
 
 

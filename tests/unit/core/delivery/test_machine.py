@@ -82,7 +82,7 @@ def test_nothing_of_a_client_without_a_stored_session_is_written() -> None:
     some.machine.record_ids.give(5, 2, "t", 7)
     assert some.tell(Kept(packet_id=5)) == []
     assert some.tell(ReleaseAsked(packet_id=5, ticket=6)) == [Durable(tickets=(6,))]
-    identifier, repeat = some.machine.offer(1, 2)
+    identifier, repeat = some.machine.hand_in(1, 2)
     assert (identifier, repeat) == (packet_id(1), False)
     assert one(some.answer(PubRecPacket(identifier)), Reply).packet.packet_id == identifier
     assert some.answer(PubCompPacket(identifier)) == []
@@ -92,7 +92,7 @@ def test_nothing_of_a_client_without_a_stored_session_is_written() -> None:
 def test_nothing_is_delivered_from_the_log_before_a_subscription_above_qos_0() -> None:
     some = Attended(None)
     some.tell(Subscribed(topic_filter="a", subscription=Subscription(qos=0)))
-    assert some.machine.offer(1, 1) == (0, False)
+    assert some.machine.hand_in(1, 1) == (0, False)
     assert some.machine.extra(1) == WAIT
     assert some.answer(PubAckPacket(3)) == []
     assert some.answer(PubCompPacket(3)) == []
@@ -123,15 +123,15 @@ def test_a_client_that_has_missed_nothing_reads_nothing() -> None:
         msgspec.structs.replace(SESSION, subscriptions={"a": SUBSCRIPTION}, progress=Progress(21)), tail=20
     )
     assert some.first == []
-    assert some.machine.offer(20, 1) == (0, False), "that it has"
-    assert some.machine.offer(21, 1) == (packet_id(21), False)
+    assert some.machine.hand_in(20, 1) == (0, False), "that it has"
+    assert some.machine.hand_in(21, 1) == (packet_id(21), False)
 
 
 def test_a_client_without_subscriptions_reads_nothing_until_it_subscribes() -> None:
     some = Attended(tail=20)
     assert some.first == []
     some.subscribe(since=20)
-    assert some.machine.offer(21, 1) == (packet_id(21), False)
+    assert some.machine.hand_in(21, 1) == (packet_id(21), False)
 
 
 def test_a_new_session_is_confirmed_though_its_client_changes_nothing() -> None:
@@ -362,7 +362,7 @@ def test_a_removal_that_conflicts_is_somebody_elses_affair() -> None:
 def test_the_last_write_follows_the_current_one_and_promises_nothing_before() -> None:
     some = Attended()
     some.subscribe()
-    identifier, _ = some.machine.offer(1, 2)
+    identifier, _ = some.machine.hand_in(1, 2)
     some.answer(PubRecPacket(identifier))
     some.tell(AwaitSave(ticket=1))
     assert some.tell(Ended(expiry_s=60)) == []

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.unit.core.attended import of, one
 from tocsin.core.delivery.session_cell import AGAIN_US
-from tocsin.core.delivery.signals import BatchRead, Deliver, DeliveryTimer, Offered, ReadBatch
+from tocsin.core.delivery.signals import BatchRead, Deliver, DeliveryTimer, MatchedEntry, ReadBatch
 from tocsin.core.delivery.tracks import CatchingUp
 from tocsin.core.delivery.window import DeliveryWindow, Progress
 from tocsin.core.forwarding.table import Subscription
@@ -24,7 +24,7 @@ def behind(receive_max: int = 10) -> tuple[CatchingUp, DeliveryWindow]:
 
 
 def batch(*positions: int, to: int, tail: int) -> BatchRead:
-    entries = [Offered(Entry(each, "t.m.a", b"", str(each), 0), 1) for each in positions]
+    entries = [MatchedEntry(Entry(each, "t.m.a", b"", str(each), 0), 1) for each in positions]
     return BatchRead(entries=entries, next=to, tail=tail)
 
 

@@ -16,7 +16,7 @@ from tocsin.core.delivery.signals import (
     Deliver,
     DeliveryTimer,
     Ended,
-    Offered,
+    MatchedEntry,
     ReadBatch,
     ReadFailed,
     Reply,
@@ -38,16 +38,16 @@ def entry(position: int, critical: bool = False) -> Entry:
 
 
 def read(*positions: int, to: int, tail: int, critical: bool = False, qos: int = 1) -> BatchRead:
-    offered = [Offered(entry(each, critical), qos) for each in positions]
-    return BatchRead(entries=offered, next=to, tail=tail, critical=critical)
+    matched = [MatchedEntry(entry(each, critical), qos) for each in positions]
+    return BatchRead(entries=matched, next=to, tail=tail, critical=critical)
 
 
 def sent(effects: Sequence[Effect]) -> list[int]:
     return [each.entry.position for each in of(effects, Deliver)]
 
 
-def offer(attended: Attended, position: int, critical: bool = False, qos: int = 1) -> int:
-    return attended.machine.offer(position, qos, critical)[0]
+def hand_in(attended: Attended, position: int, critical: bool = False, qos: int = 1) -> int:
+    return attended.machine.hand_in(position, qos, critical)[0]
 
 
 # ── overtaking ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -59,11 +59,11 @@ def test_a_client_that_acknowledges_nothing_still_gets_what_is_critical(
 ) -> None:
     attended = Attended(session, receive_max=8)
     attended.subscribe("a")
-    got = [offer(attended, position) for position in range(1, 10)]
+    got = [hand_in(attended, position) for position in range(1, 10)]
     assert [bool(each) for each in got] == [True] * 6 + [False] * 3, "two places are spared"
-    assert offer(attended, 10, critical=True) == CRITICAL_MESSAGES.of(10)
-    assert offer(attended, 11, critical=True)
-    assert not offer(attended, 12, critical=True), "the window is full"
+    assert hand_in(attended, 10, critical=True) == CRITICAL_MESSAGES.of(10)
+    assert hand_in(attended, 11, critical=True)
+    assert not hand_in(attended, 12, critical=True), "the window is full"
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,9 @@ def test_a_quarter_of_the_window_is_spared_up_to_a_bound(receive_max: int, left:
 
 def test_the_others_wait_while_the_client_is_behind_with_critical_ones() -> None:
     attended = Attended(SUBSCRIBED, receive_max=1)
-    first = offer(attended, 1)
-    assert not offer(attended, 2, critical=True)
-    assert not offer(attended, 3)
+    first = hand_in(attended, 1)
+    assert not hand_in(attended, 2, critical=True)
+    assert not hand_in(attended, 3)
     asked = one(attended.answer(PubAckPacket(first)), ReadBatch)
     assert (asked.critical, asked.start) == (True, 2), "critical ones first, and only them"
     effects = attended.tell(read(2, to=4, tail=2, critical=True))
@@ -105,7 +105,7 @@ def test_who_was_away_gets_critical_ones_first_and_then_the_rest() -> None:
     asked = one(effects, ReadBatch)
     assert (asked.critical, asked.start) == (False, 1)
     assert sent(attended.tell(read(1, 2, 3, to=10, tail=9))) == [1, 2, 3]
-    assert offer(attended, 10) and offer(attended, 11, critical=True), "it has caught up with both"
+    assert hand_in(attended, 10) and hand_in(attended, 11, critical=True), "it has caught up with both"
 
 
 def test_where_nothing_is_critical_the_log_is_read_once() -> None:
@@ -125,8 +125,8 @@ def test_who_is_beyond_all_critical_ones_has_none_read() -> None:
 def test_nothing_is_read_beyond_what_was_dispatched_lest_something_critical_is_overtaken() -> None:
     attended = Attended(SUBSCRIBED, tail=3)
     assert sent(attended.tell(read(1, 2, 3, 5, to=6, tail=3))) == [1, 2, 3]
-    assert offer(attended, 4, critical=True), "that is older than the last one"
-    assert offer(attended, 5)
+    assert hand_in(attended, 4, critical=True), "that is older than the last one"
+    assert hand_in(attended, 5)
 
 
 def test_critical_ones_are_not_kept_waiting_by_a_busy_log() -> None:
@@ -135,7 +135,7 @@ def test_critical_ones_are_not_kept_waiting_by_a_busy_log() -> None:
     effects = attended.tell(read(5, to=10, tail=9, critical=True))
     assert not one(effects, ReadBatch).critical
     attended.machine.passed(50)
-    assert offer(attended, 51, critical=True)
+    assert hand_in(attended, 51, critical=True)
 
 
 # ── the session ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -155,29 +155,29 @@ def test_a_client_ahead_of_its_broker_gets_no_older_critical_message() -> None:
     """The broker is late with the log; the one that the client was at had dispatched more of it."""
     stored = msgspec.structs.replace(SUBSCRIBED, progress=Progress(9))
     attended = Attended(stored, tail=2)
-    assert not offer(attended, 6, critical=True)
+    assert not hand_in(attended, 6, critical=True)
     assert attended.machine.messages.critical is None
-    assert offer(attended, 9, critical=True)
+    assert hand_in(attended, 9, critical=True)
 
 
 def test_at_a_broker_that_is_behind_the_session_nothing_begins_before_it() -> None:
     """The broker that had it before was further: what is critical up to there was not for this client."""
     attended = Attended(msgspec.structs.replace(SUBSCRIBED, progress=Progress(8)), tail=5)
-    assert not offer(attended, 6, critical=True) and not offer(attended, 7)
+    assert not hand_in(attended, 6, critical=True) and not hand_in(attended, 7)
     assert attended.machine.messages.critical is None
-    assert offer(attended, 8, critical=True) and offer(attended, 9)
+    assert hand_in(attended, 8, critical=True) and hand_in(attended, 9)
 
 
 def test_without_a_critical_message_the_session_has_no_critical_position() -> None:
     attended = Attended(SUBSCRIBED)
-    offer(attended, 1)
+    hand_in(attended, 1)
     assert session_of(attended.tell(Ended(expiry_s=60))).critical_messages is None
 
 
 def test_both_positions_are_stored_and_gone_on_from() -> None:
     attended = Attended(SUBSCRIBED, receive_max=8)
-    first, second = offer(attended, 1), offer(attended, 2, critical=True)
-    offer(attended, 3, critical=True)
+    first, second = hand_in(attended, 1), hand_in(attended, 2, critical=True)
+    hand_in(attended, 3, critical=True)
     attended.answer(PubAckPacket(second))
     session = session_of(attended.tell(Ended(expiry_s=60)))
     assert (session.progress, session.critical_messages) == (Progress(2, (1,)), Progress(4, (3,)))
@@ -195,7 +195,7 @@ def test_both_positions_are_stored_and_gone_on_from() -> None:
 
 def test_a_critical_qos_2_message_is_released_when_its_receipt_is_stored() -> None:
     attended = Attended(SUBSCRIBED)
-    identifier = offer(attended, 1, critical=True, qos=2)
+    identifier = hand_in(attended, 1, critical=True, qos=2)
     effects = attended.answer(PubRecPacket(identifier))
     assert not of(effects, Reply)
     session = session_of(effects)
@@ -210,9 +210,9 @@ def test_a_critical_qos_2_message_is_released_when_its_receipt_is_stored() -> No
 
 def test_the_first_critical_message_may_come_while_the_session_is_being_stored() -> None:
     attended = Attended(SUBSCRIBED)
-    first = offer(attended, 1, qos=2)
+    first = hand_in(attended, 1, qos=2)
     assert session_of(attended.answer(PubRecPacket(first))).critical_messages is None
-    second = offer(attended, 2, critical=True, qos=2)
+    second = hand_in(attended, 2, critical=True, qos=2)
     attended.answer(PubRecPacket(second))
     effects = attended.stored()
     assert one(effects, Reply).packet.packet_id == first
@@ -241,12 +241,12 @@ def test_a_subscription_that_is_made_during_a_read_loses_no_critical_message() -
     attended.tell(Subscribed(topic_filter="b", subscription=Subscription(qos=1, since=9)))
     asked = one(attended.tell(read(4, to=12, tail=9, critical=True)), ReadBatch)
     assert (asked.critical, asked.start) == (False, 1), "it is level with the critical ones up to 9"
-    assert offer(attended, 10, critical=True), "which the read did not look for"
+    assert hand_in(attended, 10, critical=True), "which the read did not look for"
 
 
 def test_an_answer_of_an_unknown_critical_message_is_nobodys() -> None:
     attended = Attended(SUBSCRIBED)
-    offer(attended, 1)
+    hand_in(attended, 1)
     attended.answer(PubAckPacket(CRITICAL_MESSAGES.of(1)))
     assert attended.machine.messages.delivery is not None
     assert attended.machine.messages.delivery.under_way == 1
@@ -370,7 +370,7 @@ class Life:
         critical, qos = self.log[self.tail]
         if critical:
             self.critical_tail = self.tail
-        packet_id, _ = self.attended.machine.offer(self.tail, qos, critical)
+        packet_id, _ = self.attended.machine.hand_in(self.tail, qos, critical)
         if packet_id:
             self.receive(self.tail, packet_id, qos)
 
@@ -381,9 +381,9 @@ class Life:
         matching = [each for each, (alarm, _) in self.log.items() if alarm is asked.critical]
         page = [each for each in matching if each >= asked.start][:3]
         end = page[-1] + 1 if len(page) == 3 else max(asked.start, len(self.log) + 1)
-        offered = [Offered(entry(each, asked.critical), self.log[each][1]) for each in page]
+        matched = [MatchedEntry(entry(each, asked.critical), self.log[each][1]) for each in page]
         tail = self.critical_tail if asked.critical else self.tail
-        event = BatchRead(entries=offered, next=end, tail=tail, critical=asked.critical)
+        event = BatchRead(entries=matched, next=end, tail=tail, critical=asked.critical)
         self.take(self.attended.tell(event))
 
     def store(self) -> None:

@@ -17,9 +17,9 @@ from tocsin.core.delivery.signals import (
     DeliverResult,
     DeliveryTimer,
     Ended,
+    MatchedResult,
     ReadBatch,
     ReadResults,
-    ResultOffered,
     ResultsFailed,
     ResultsRead,
     Subscribed,
@@ -39,23 +39,23 @@ from tocsin.core.delivery.window import (
 from tocsin.core.forwarding.table import Subscription
 from tocsin.core.machine import Effect, PutKey, Say, SetTimer
 from tocsin.errors import StoreUnavailable, Trimmed
-from tocsin.model.results import ORDINALS, place
+from tocsin.model.results import ORDINALS, result_position
 
 NAME = "$channel/Near/alice"
-TAIL = place(3, 0) - 1  # two notices were dispatched
-FIRST = place(3, 0)
+TAIL = result_position(3, 0) - 1  # two notices were dispatched
+FIRST = result_position(3, 0)
 
 
 def subscribe(attended: Attended, name: str = NAME, since: int = TAIL, qos: int = 1) -> list[Effect]:
     return attended.tell(Subscribed(topic_filter=name, subscription=Subscription(qos=qos, since=since)))
 
 
-def offer(attended: Attended, where: int, critical: bool = False) -> int:
-    return attended.machine.results.offer(where, critical, attended.machine.congested)[0]
+def hand_in(attended: Attended, where: int, critical: bool = False) -> int:
+    return attended.machine.results.hand_in(where, critical, attended.machine.congested)[0]
 
 
 def read(*places: int, to: int, tail: int, critical: bool = False) -> ResultsRead:
-    entries = [ResultOffered(each, NAME, each) for each in places]
+    entries = [MatchedResult(each, NAME, each) for each in places]
     return ResultsRead(entries=entries, next=to, tail=tail, critical=critical)
 
 
@@ -70,7 +70,9 @@ def test_each_track_has_packet_ids_of_its_own() -> None:
         assert upper.first == lower.first + lower.count
     assert CRITICAL.first + CRITICAL.count + EXTRA_IDS <= PACKET_IDS + 1
     for own in (RESULTS, CRITICAL):
-        ids = {own.of(place(position, ordinal)) for position in range(1, 40) for ordinal in range(400)}
+        ids = {
+            own.of(result_position(position, ordinal)) for position in range(1, 40) for ordinal in range(400)
+        }
         others = {*ranges} - {own}
         assert all(identifier in own for identifier in ids)
         assert not any(identifier in other for identifier in ids for other in others)
@@ -79,21 +81,23 @@ def test_each_track_has_packet_ids_of_its_own() -> None:
 @pytest.mark.parametrize("ids", [RESULTS, CRITICAL])
 def test_the_results_of_neighbouring_notices_do_not_wait_for_each_others_ids(ids: Ids) -> None:
     """Also if each notice has a thousand of them, the most that can be under way."""
-    some = [{ids.of(place(position, ordinal)) for ordinal in range(1_000)} for position in range(1, 6)]
+    some = [
+        {ids.of(result_position(position, ordinal)) for ordinal in range(1_000)} for position in range(1, 6)
+    ]
     assert len(set().union(*some)) == 5_000
 
 
 def test_a_subscription_begins_where_the_results_are() -> None:
     attended = Attended()
     subscribe(attended)
-    assert offer(attended, FIRST) == RESULTS.of(FIRST)
-    assert offer(attended, FIRST) == 0, "it was offered before"
+    assert hand_in(attended, FIRST) == RESULTS.of(FIRST)
+    assert hand_in(attended, FIRST) == 0, "it was handed in before"
 
 
 def test_at_qos_0_there_is_no_track() -> None:
     attended = Attended()
     subscribe(attended, qos=0)
-    assert offer(attended, FIRST) == 0
+    assert hand_in(attended, FIRST) == 0
     assert attended.machine.results.others is attended.machine.results.critical is None
 
 
@@ -106,10 +110,10 @@ def test_both_tracks_share_one_window_whichever_was_first(lasting: bool) -> None
                 subscribe(attended)
             else:
                 attended.subscribe("a")
-        assert offer(attended, FIRST)
-        assert attended.machine.offer(1, 1)[0] == MESSAGES.of(1)
-        assert not offer(attended, FIRST + 1), "the window is full"
-        assert attended.machine.offer(2, 1) == (0, False)
+        assert hand_in(attended, FIRST)
+        assert attended.machine.hand_in(1, 1)[0] == MESSAGES.of(1)
+        assert not hand_in(attended, FIRST + 1), "the window is full"
+        assert attended.machine.hand_in(2, 1) == (0, False)
         asked = attended.answer(PubAckPacket(MESSAGES.of(1)))
         assert len(of(asked, ReadBatch)) == len(of(asked, ReadResults)) == 1
 
@@ -117,72 +121,77 @@ def test_both_tracks_share_one_window_whichever_was_first(lasting: bool) -> None
 def test_an_answer_tells_by_its_id_which_track_is_meant() -> None:
     attended = Attended(receive_max=1)
     subscribe(attended)
-    identifier = offer(attended, FIRST)
+    identifier = hand_in(attended, FIRST)
     attended.answer(PubAckPacket(MESSAGES.of(FIRST)))
-    assert not offer(attended, FIRST + 1)
+    assert not hand_in(attended, FIRST + 1)
     attended.answer(PubAckPacket(identifier))
-    assert sent(attended.tell(read(FIRST + 1, to=place(4, 0), tail=place(4, 0) - 1))) == [FIRST + 1]
+    assert sent(attended.tell(read(FIRST + 1, to=result_position(4, 0), tail=result_position(4, 0) - 1))) == [
+        FIRST + 1
+    ]
 
 
 def test_a_client_that_answers_a_result_with_pubrec_breaks_the_protocol() -> None:
     attended = Attended()
     subscribe(attended)
-    violated = one(attended.answer(PubRecPacket(offer(attended, FIRST))), Violated)
+    violated = one(attended.answer(PubRecPacket(hand_in(attended, FIRST))), Violated)
     assert violated.error.reason_code == 0x82
 
 
 def test_a_client_that_is_behind_reads_from_its_position_until_caught_up() -> None:
     attended = Attended(receive_max=2)
     subscribe(attended)
-    first, second = offer(attended, FIRST), offer(attended, FIRST + 1)
-    assert not offer(attended, FIRST + 2)
+    first, second = hand_in(attended, FIRST), hand_in(attended, FIRST + 1)
+    assert not hand_in(attended, FIRST + 2)
     asked = one(attended.answer(PubAckPacket(first)), ReadResults)
     assert (asked.names, asked.start) == ((NAME,), FIRST + 2)
-    assert sent(attended.tell(read(FIRST + 2, FIRST + 3, to=place(4, 0), tail=TAIL + ORDINALS))) == [
-        FIRST + 2
-    ]
+    assert sent(
+        attended.tell(read(FIRST + 2, FIRST + 3, to=result_position(4, 0), tail=TAIL + ORDINALS))
+    ) == [FIRST + 2]
     again = one(attended.answer(PubAckPacket(second)), ReadResults)
     assert again.start == FIRST + 3
-    attended.tell(read(FIRST + 3, to=place(4, 0), tail=place(4, 0) - 1))
+    attended.tell(read(FIRST + 3, to=result_position(4, 0), tail=result_position(4, 0) - 1))
     attended.answer(PubAckPacket(RESULTS.of(FIRST + 2)))
-    assert offer(attended, place(4, 0)), "it is live again"
+    assert hand_in(attended, result_position(4, 0)), "it is live again"
 
 
 def test_what_is_slow_to_read_holds_up_no_messages() -> None:
     attended = Attended(receive_max=1)
     attended.subscribe("a")
     subscribe(attended)
-    identifier = offer(attended, FIRST)
-    offer(attended, FIRST + 1)
+    identifier = hand_in(attended, FIRST)
+    hand_in(attended, FIRST + 1)
     asked = attended.answer(PubAckPacket(identifier))
     assert of(asked, ReadResults) and not of(asked, ReadBatch)
-    assert attended.machine.offer(1, 1)[0]
+    assert attended.machine.hand_in(1, 1)[0]
 
 
 def test_a_subscription_that_is_made_during_a_read_loses_nothing() -> None:
     attended = Attended(receive_max=1)
     subscribe(attended)
-    identifier = offer(attended, FIRST)
-    offer(attended, FIRST + 1)
+    identifier = hand_in(attended, FIRST)
+    hand_in(attended, FIRST + 1)
     assert of(attended.answer(PubAckPacket(identifier)), ReadResults)
-    subscribe(attended, "$channel/Near/bob", since=place(5, 0) - 1)
-    effects = attended.tell(read(FIRST + 1, to=place(9, 0), tail=place(9, 0) - 1))
+    subscribe(attended, "$channel/Near/bob", since=result_position(5, 0) - 1)
+    effects = attended.tell(read(FIRST + 1, to=result_position(9, 0), tail=result_position(9, 0) - 1))
     assert sent(effects) == [FIRST + 1]
     asked = one(attended.answer(PubAckPacket(RESULTS.of(FIRST + 1))), ReadResults)
-    assert asked.start == place(5, 0), "what was read did not know of the new one"
+    assert asked.start == result_position(5, 0), "what was read did not know of the new one"
 
 
 def test_progress_is_stored_and_what_was_not_acknowledged_is_sent_again() -> None:
     attended = Attended()
     subscribe(attended)
-    first, _ = offer(attended, FIRST), offer(attended, FIRST + 1)
+    first, _ = hand_in(attended, FIRST), hand_in(attended, FIRST + 1)
     attended.answer(PubAckPacket(first))
-    attended.machine.results.passed(place(4, 0) - 1)
+    attended.machine.results.passed(result_position(4, 0) - 1)
     stored = session_of(attended.tell(Ended(expiry_s=60)))
-    assert stored.results == Progress(place(4, 0), (FIRST + 1,))
-    back = Attended(msgspec.structs.replace(stored, broker="b"), results_tail=place(4, 0) - 1)
+    assert stored.results == Progress(result_position(4, 0), (FIRST + 1,))
+    back = Attended(msgspec.structs.replace(stored, broker="b"), results_tail=result_position(4, 0) - 1)
     assert one(back.first, ReadResults).start == FIRST + 1
-    (again,) = of(back.tell(read(FIRST + 1, FIRST + 2, to=place(4, 0), tail=place(4, 0) - 1)), DeliverResult)
+    (again,) = of(
+        back.tell(read(FIRST + 1, FIRST + 2, to=result_position(4, 0), tail=result_position(4, 0) - 1)),
+        DeliverResult,
+    )
     assert (again.result, again.repeat, again.packet_id) == (FIRST + 1, True, RESULTS.of(FIRST + 1))
 
 
@@ -198,10 +207,10 @@ def test_the_position_of_a_quiet_client_is_stored_now_and_then() -> None:
     attended = Attended()
     later = SetTimer(name=DeliveryTimer.CHECKPOINT, delay_us=CHECKPOINT_US)
     assert later in subscribe(attended)
-    attended.machine.results.passed(place(9, 0) - 1)
+    attended.machine.results.passed(result_position(9, 0) - 1)
     effects = attended.fire(DeliveryTimer.CHECKPOINT)
     assert later in effects
-    assert session_of(effects).results == session_of(effects).critical == Progress(place(9, 0))
+    assert session_of(effects).results == session_of(effects).critical == Progress(result_position(9, 0))
     attended.stored()
     assert of(attended.fire(DeliveryTimer.CHECKPOINT), PutKey) == [], "nothing is new"
 
@@ -209,15 +218,15 @@ def test_the_position_of_a_quiet_client_is_stored_now_and_then() -> None:
 def test_a_failed_read_is_retried_and_trimmed_results_are_reported_lost() -> None:
     attended = Attended(receive_max=1)
     subscribe(attended)
-    identifier = offer(attended, FIRST)
-    offer(attended, FIRST + 1)
+    identifier = hand_in(attended, FIRST)
+    hand_in(attended, FIRST + 1)
     attended.answer(PubAckPacket(identifier))
     failed = attended.tell(ResultsFailed(error=StoreUnavailable("read", "x")))
     assert [each.name for each in of(failed, SetTimer)] == [DeliveryTimer.READ_AGAIN]
     assert one(attended.fire(DeliveryTimer.READ_AGAIN), ReadResults).start == FIRST + 1
-    lost = attended.tell(ResultsFailed(error=Trimmed("notices", FIRST + 1, place(7, 0))))
+    lost = attended.tell(ResultsFailed(error=Trimmed("notices", FIRST + 1, result_position(7, 0))))
     assert "results were trimmed" in one(lost, Say).text
-    assert one(lost, ReadResults).start == place(7, 0)
+    assert one(lost, ReadResults).start == result_position(7, 0)
 
 
 # ── critical ones ───────────────────────────────────────────────────────────────────────────────────────────
@@ -226,11 +235,13 @@ def test_a_failed_read_is_retried_and_trimmed_results_are_reported_lost() -> Non
 def test_a_critical_result_overtakes_what_waits() -> None:
     attended = Attended(receive_max=2)
     subscribe(attended)
-    first, _ = offer(attended, FIRST), offer(attended, FIRST + 1)
-    assert not offer(attended, FIRST + 2) and not offer(attended, FIRST + 3, critical=True)
+    first, _ = hand_in(attended, FIRST), hand_in(attended, FIRST + 1)
+    assert not hand_in(attended, FIRST + 2) and not hand_in(attended, FIRST + 3, critical=True)
     asked = one(attended.answer(PubAckPacket(first)), ReadResults)
     assert (asked.critical, asked.start) == (True, FIRST + 3), "others wait until the client has it"
-    effects = attended.tell(read(FIRST + 3, to=place(4, 0), tail=place(4, 0) - 1, critical=True))
+    effects = attended.tell(
+        read(FIRST + 3, to=result_position(4, 0), tail=result_position(4, 0) - 1, critical=True)
+    )
     assert sent(effects) == [FIRST + 3] and not of(effects, ReadResults), "the window is full again"
     then = one(attended.answer(PubAckPacket(CRITICAL.of(FIRST + 3))), ReadResults)
     assert (then.critical, then.start) == (False, FIRST + 2)
@@ -241,12 +252,15 @@ def test_who_comes_back_gets_critical_results_first() -> None:
     session = msgspec.structs.replace(
         SESSION, results=here, critical=here, subscriptions={NAME: Subscription(qos=1)}
     )
-    back = Attended(session, results_tail=place(9, 0) - 1)
+    back = Attended(session, results_tail=result_position(9, 0) - 1)
     asked = one(back.first, ReadResults)
     assert asked.critical
-    more = one(back.tell(read(FIRST + 5, to=place(5, 0), tail=place(9, 0) - 1, critical=True)), ReadResults)
-    assert (more.critical, more.start) == (True, place(5, 0)), "there may be more of them"
-    effects = back.tell(read(to=place(9, 0), tail=place(9, 0) - 1, critical=True))
+    more = one(
+        back.tell(read(FIRST + 5, to=result_position(5, 0), tail=result_position(9, 0) - 1, critical=True)),
+        ReadResults,
+    )
+    assert (more.critical, more.start) == (True, result_position(5, 0)), "there may be more of them"
+    effects = back.tell(read(to=result_position(9, 0), tail=result_position(9, 0) - 1, critical=True))
     others = one(effects, ReadResults)
     assert (others.critical, others.start) == (False, FIRST)
 
@@ -255,12 +269,12 @@ def test_a_part_of_the_window_is_spared_for_critical_results() -> None:
     attended = Attended(receive_max=8)
     subscribe(attended)
     attended.subscribe("a")
-    assert [bool(offer(attended, FIRST + number)) for number in range(4)] == [True] * 4
-    taken = [attended.machine.offer(position, 1)[0] for position in range(1, 6)]
+    assert [bool(hand_in(attended, FIRST + number)) for number in range(4)] == [True] * 4
+    taken = [attended.machine.hand_in(position, 1)[0] for position in range(1, 6)]
     assert list(map(bool, taken)) == [True, True, False, False, False], "two of eight are not for messages"
-    assert offer(attended, FIRST + 6, critical=True) == CRITICAL.of(FIRST + 6)
-    assert offer(attended, FIRST + 7, critical=True)
-    assert not offer(attended, FIRST + 8, critical=True), "the window is full"
+    assert hand_in(attended, FIRST + 6, critical=True) == CRITICAL.of(FIRST + 6)
+    assert hand_in(attended, FIRST + 7, critical=True)
+    assert not hand_in(attended, FIRST + 8, critical=True), "the window is full"
 
 
 def test_a_session_that_was_stored_without_critical_results_loses_none() -> None:
@@ -270,7 +284,7 @@ def test_a_session_that_was_stored_without_critical_results_loses_none() -> None
         results=Progress(FIRST + 5, (FIRST + 2,)),
         subscriptions={NAME: Subscription(qos=1)},
     )
-    asked = one(Attended(session, results_tail=place(4, 0) - 1).first, ReadResults)
+    asked = one(Attended(session, results_tail=result_position(4, 0) - 1).first, ReadResults)
     assert (asked.critical, asked.start) == (True, FIRST + 2)
 
 
@@ -341,14 +355,14 @@ class All:
         match what:
             case "message":
                 self.messages += 1
-                packet_id, _ = machine.offer(self.messages, 1)
+                packet_id, _ = machine.hand_in(self.messages, 1)
                 if packet_id:
                     self.receive(packet_id, "message", self.messages)
             case "result" | "critical":
                 self.results += 1
                 if what == "critical":
                     self.critical.add(self.results)
-                packet_id, _ = machine.results.offer(self.results, what == "critical", machine.congested)
+                packet_id, _ = machine.results.hand_in(self.results, what == "critical", machine.congested)
                 if packet_id:
                     self.receive(packet_id, what, self.results)
             case "acknowledge" if self.unanswered:

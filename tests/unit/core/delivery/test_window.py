@@ -28,17 +28,17 @@ def delivery(position: int = 0, *, receive_max: int = 10, durable: bool = True) 
 
 def test_messages_are_sent_while_there_is_room_and_then_wait() -> None:
     some = delivery(receive_max=2)
-    assert [some.offer(position, 1) for position in (1, 2, 3)] == [packet_id(1), packet_id(2), WAIT]
+    assert [some.hand_in(position, 1) for position in (1, 2, 3)] == [packet_id(1), packet_id(2), WAIT]
     assert (some.live, some.behind) == (False, False), "there is no room yet"
     assert some.puback(packet_id(1))
     assert (some.behind, some.next) == (True, 3)
-    assert some.offer(3, 1) == packet_id(3)
+    assert some.hand_in(3, 1) == packet_id(3)
 
 
 def test_progress_names_what_was_sent_and_not_acknowledged() -> None:
     some = delivery()
     for position in (2, 5, 9):
-        some.offer(position, 1)
+        some.hand_in(position, 1)
     some.passed(12)
     some.puback(packet_id(5))
     assert some.progress() == Progress(13, (2, 9))
@@ -48,7 +48,7 @@ def test_progress_names_what_was_sent_and_not_acknowledged() -> None:
 def test_what_was_not_acknowledged_is_sent_again_and_nothing_else() -> None:
     again = DeliveryWindow(Progress(13, (2, 9)), receive_max=10, durable=True)
     assert again.next == 2
-    assert [again.offer(position, 1) for position in (2, 5, 9, 14)] == [
+    assert [again.hand_in(position, 1) for position in (2, 5, 9, 14)] == [
         packet_id(2),
         SETTLED,
         packet_id(9),
@@ -67,14 +67,14 @@ def test_an_entry_to_be_sent_again_that_matches_no_more_is_settled() -> None:
 def test_an_entry_to_be_sent_again_that_is_passed_over_is_settled() -> None:
     """Entries are offered in order, so the client no longer subscribes to what lies before this one."""
     delivery = DeliveryWindow(Progress(6, (3, 5)), receive_max=9, durable=True)
-    delivery.offer(6, 1)
+    delivery.hand_in(6, 1)
     assert delivery.puback(packet_id(6))
     assert delivery.progress() == Progress(7)
 
 
 def test_pubrel_waits_until_it_is_stored_that_the_client_has_the_message() -> None:
     some = delivery()
-    identifier = some.offer(1, 2)
+    identifier = some.hand_in(1, 2)
     assert (some.pubrec(identifier), some.urgent) == ((True, False), True)
     assert some.save() == Progress(2, (), (identifier,))
     assert some.pubrec(identifier) == (True, False), "a repeated PUBREC does not hasten it"
@@ -87,7 +87,7 @@ def test_pubrel_waits_until_it_is_stored_that_the_client_has_the_message() -> No
 
 def test_a_message_received_during_a_save_waits_for_the_next_one() -> None:
     some = delivery()
-    first, second = some.offer(1, 2), some.offer(2, 2)
+    first, second = some.hand_in(1, 2), some.hand_in(2, 2)
     some.pubrec(first)
     some.save()
     some.pubrec(second)
@@ -99,7 +99,7 @@ def test_a_message_received_during_a_save_waits_for_the_next_one() -> None:
 
 def test_a_client_that_keeps_nothing_gets_its_pubrel_at_once() -> None:
     some = delivery(durable=False)
-    identifier = some.offer(1, 2)
+    identifier = some.hand_in(1, 2)
     assert some.pubrec(identifier) == (True, True)
 
 
@@ -112,7 +112,7 @@ def test_ids_that_the_client_still_holds_are_released_on_the_next_connection() -
 
 def test_acknowledgements_of_the_wrong_kind_or_of_nothing_are_not_taken() -> None:
     some = delivery()
-    one, two = some.offer(1, 1), some.offer(2, 2)
+    one, two = some.hand_in(1, 1), some.hand_in(2, 2)
     assert not some.puback(two)
     assert some.pubrec(one) == (False, False)
     assert not some.puback(99)
@@ -122,30 +122,30 @@ def test_acknowledgements_of_the_wrong_kind_or_of_nothing_are_not_taken() -> Non
 
 def test_a_message_that_the_client_refuses_for_good_is_settled() -> None:
     some = delivery()
-    identifier = some.offer(1, 2)
+    identifier = some.hand_in(1, 2)
     assert some.pubrec(identifier, refused=True) == (True, False)
     assert some.progress() == Progress(2)
 
 
 def test_a_packet_id_in_use_delays_a_position_with_the_same_id() -> None:
     some = delivery()
-    some.offer(7, 1)
-    assert some.offer(7 + POSITION_IDS, 1) == WAIT
+    some.hand_in(7, 1)
+    assert some.hand_in(7 + POSITION_IDS, 1) == WAIT
     some.puback(packet_id(7))
-    assert some.offer(7 + POSITION_IDS, 1) == packet_id(7)
+    assert some.hand_in(7 + POSITION_IDS, 1) == packet_id(7)
 
 
 def test_a_qos_2_id_is_reused_only_after_its_completion_is_stored() -> None:
     some = delivery()
-    identifier = some.offer(7, 2)
+    identifier = some.hand_in(7, 2)
     some.pubrec(identifier)
     some.save()
     some.saved()
     some.pubcomp(identifier)
-    assert some.offer(7 + POSITION_IDS, 2) == WAIT
+    assert some.hand_in(7 + POSITION_IDS, 2) == WAIT
     some.save()
     some.saved()
-    assert some.offer(7 + POSITION_IDS, 2) == identifier
+    assert some.hand_in(7 + POSITION_IDS, 2) == identifier
 
 
 def test_messages_that_are_not_of_the_log_have_ids_of_their_own() -> None:
@@ -172,21 +172,21 @@ def test_an_extra_qos_2_message_is_released_by_the_next_connection() -> None:
 
 def test_a_message_that_no_longer_matches_is_settled_beyond_the_last_offer() -> None:
     again = DeliveryWindow(Progress(13, (2, 9)), receive_max=10, durable=True)
-    assert again.offer(9, 1) == packet_id(9)
+    assert again.hand_in(9, 1) == packet_id(9)
     again.passed(9)
     assert again.progress() == Progress(13, (9,))
 
 
 def test_the_window_counts_until_the_exchange_is_complete() -> None:
     some = delivery(receive_max=1)
-    identifier = some.offer(1, 2)
+    identifier = some.hand_in(1, 2)
     some.pubrec(identifier)
-    assert some.offer(2, 2) == WAIT
+    assert some.hand_in(2, 2) == WAIT
     some.save()
     some.saved()
-    assert some.offer(2, 2) == WAIT
+    assert some.hand_in(2, 2) == WAIT
     some.pubcomp(identifier)
-    assert some.offer(2, 2) == packet_id(2)
+    assert some.hand_in(2, 2) == packet_id(2)
 
 
 # ── claims ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -341,7 +341,7 @@ class Broker:
     def read(self) -> None:
         last = max(self.log, default=0)
         for position in sorted(each for each in self.log if each >= self.delivery.next):
-            identifier = self.delivery.offer(position, self.log[position])
+            identifier = self.delivery.hand_in(position, self.log[position])
             if identifier == WAIT:
                 return
             if identifier != SETTLED:

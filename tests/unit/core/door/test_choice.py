@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.core.coordination.state.backups import Backups, Place
+from tocsin.core.coordination.state.backups import Backups, Vacancy
 from tocsin.core.door.callers import Caller
 from tocsin.core.door.choice import Directory
 from tocsin.core.survival.refuges import FULL
@@ -26,12 +26,12 @@ def directory(
     filters: dict[str, tuple[str, ...]] | None = None,
     published: dict[str, str] | None = None,
 ) -> Directory:
-    places = {name: Place(by, 1, broker(name)) for name, by in (lost or {}).items()}
+    places = {name: Vacancy(by, 1, broker(name)) for name, by in (lost or {}).items()}
     held = filters or {}
     return Directory(
         living,
         plan=plan or {},
-        places=places,
+        vacancies=places,
         loads=loads or {},
         filters=lambda name: held.get(name, ()),
         published_at=(published or {}).get,

@@ -25,11 +25,11 @@ from tocsin.wire.replication import (
     Probe,
     Replication,
     Role,
-    Stream,
+    Series,
     Update,
 )
 
-FIRST: Stream = (0, 1, 1)
+FIRST: Series = (0, 1, 1)
 HEAD = Head(True)
 NEAR = "$channel/Near/5"
 
@@ -46,12 +46,12 @@ class Backing:
         self,
         number: int,
         *deltas: Delta,
-        stream: Stream = FIRST,
+        series: Series = FIRST,
         role: Role = "local",
         whole: bool = False,
         primary: str = "p",
     ) -> list[Effect]:
-        return self.hear(Update(primary, role, stream, number, deltas, whole))
+        return self.hear(Update(primary, role, series, number, deltas, whole))
 
     def clients(self) -> set[str]:
         return {each.client for each in self.machine.take_over("p")}
@@ -91,8 +91,8 @@ def test_a_backup_awaits_the_clients_present_at_takeover_not_later_ones(process:
     backing.machine.handle(Kept(primary="p"), 1)
     backing.now_us = 2
     both = [Delta(client, begin=True, head=willing) for client in "ab"[process - 1 :]]
-    assert wills(backing.update(1, *both, stream=went_on, whole=True)) == []
-    assert wills(backing.update(1, stream=(0, 3, 1), whole=True)) == ["b"]
+    assert wills(backing.update(1, *both, series=went_on, whole=True)) == []
+    assert wills(backing.update(1, series=(0, 3, 1), whole=True)) == ["b"]
 
 
 def test_only_the_process_taken_for_lost_settles_its_wills() -> None:
@@ -111,14 +111,14 @@ def test_only_the_process_taken_for_lost_settles_its_wills() -> None:
     backing.update(4, Delta("c", gone=True))
     backing.machine.handle(Kept(primary="p"), 0)
     assert settled(backing) == {"b", "c"}, "as before, if it is lost once more"
-    backing.update(1, stream=(0, 1, 2), whole=True)
+    backing.update(1, series=(0, 1, 2), whole=True)
     assert settled(backing) == {"a", "b", "c", "d"}, "all of them are gone"
-    backing.update(2, Delta("d", begin=True, head=willing), stream=(0, 1, 2))
+    backing.update(2, Delta("d", begin=True, head=willing), series=(0, 1, 2))
     assert settled(backing) == {"a", "b", "c"}, "it came again, with another will"
     backing.machine.handle(Forgotten(primary="p"), 0)
-    backing.update(3, *(Delta(client, begin=True, head=willing) for client in "ab"), stream=(0, 1, 2))
+    backing.update(3, *(Delta(client, begin=True, head=willing) for client in "ab"), series=(0, 1, 2))
     backing.machine.handle(Kept(primary="p"), 0)
-    backing.update(1, Delta("a", begin=True, head=HEAD), stream=(0, 2, 1), whole=True)
+    backing.update(1, Delta("a", begin=True, head=HEAD), series=(0, 2, 1), whole=True)
     assert settled(backing) == {"c"}, "another process knows nothing of those before it"
 
 
@@ -135,7 +135,7 @@ def test_an_update_is_applied_and_answered_unless_one_before_it_is_missing() -> 
     assert backing.clients() == {"a"}
 
 
-def test_the_middle_of_a_stream_that_is_not_known_is_not_taken() -> None:
+def test_the_middle_of_a_series_that_is_not_known_is_not_taken() -> None:
     backing = Backing()
     assert answers(backing.update(2, begin("a"))) == [Behind("n", FIRST)]
     assert backing.machine.copies == {}
@@ -146,17 +146,17 @@ def test_a_newer_replication_run_replaces_the_copy_and_drops_the_rest() -> None:
     backing = Backing()
     backing.update(1, begin("a", "x"), begin("b"), whole=True)
     newer = (0, 1, 2)
-    backing.update(1, begin("a", "y"), stream=newer)
+    backing.update(1, begin("a", "y"), series=newer)
     assert backing.clients() == {"a", "b"}
-    backing.update(2, begin("c"), stream=newer, whole=True)
+    backing.update(2, begin("c"), series=newer, whole=True)
     assert backing.clients() == {"a", "c"}
     subscriptions = {each.client: set(each.subscriptions) for each in backing.machine.take_over("p")}
     assert subscriptions["a"] == {"y"}
 
 
-def test_an_older_stream_is_declined() -> None:
+def test_an_older_series_is_declined() -> None:
     backing = Backing()
-    backing.update(1, begin("a"), stream=(1, 0, 0))
+    backing.update(1, begin("a"), series=(1, 0, 0))
     for message in (Update("p", "local", (0, 9, 9), 1, ()), Probe("p", (0, 9, 9), 1)):
         assert answers(backing.hear(message)) == [Declined("n", (0, 9, 9), (1, 0, 0))]
     assert backing.machine.statistics()["copies_declined"] == 2
@@ -188,8 +188,8 @@ def test_channels_are_prepared_in_one_order_whatever_process_it_is() -> None:
 def test_a_remote_backup_prepares_nothing_and_a_change_of_the_role_shows() -> None:
     backing = Backing()
     assert len(backing.update(1, begin("a", NEAR), role="remote")) == 1
-    assert backing.update(1, begin("a", NEAR), stream=(0, 1, 2))[0] == Prepare(primary="p", names=(NEAR,))
-    effects = backing.update(1, begin("a", NEAR), stream=(0, 1, 3), role="remote")
+    assert backing.update(1, begin("a", NEAR), series=(0, 1, 2))[0] == Prepare(primary="p", names=(NEAR,))
+    effects = backing.update(1, begin("a", NEAR), series=(0, 1, 3), role="remote")
     assert effects[0] == Unprepare(primary="p", names=(NEAR,))
 
 
@@ -261,7 +261,7 @@ def test_what_is_counted_is_what_is_kept() -> None:
     assert backing.machine.statistics()["copied_bytes"] == 0
 
 
-RESTARTED: Stream = (0, 2, 1)
+RESTARTED: Series = (0, 2, 1)
 
 
 def willed(client: str, qos: int = 1) -> Delta:
@@ -276,15 +276,15 @@ def wills(effects: list[Effect]) -> list[str]:
 def test_the_wills_of_clients_that_a_restarted_broker_has_not_are_left() -> None:
     backing = Backing()
     backing.update(1, willed("lost"), willed("back"), begin("no will"), whole=True)
-    assert wills(backing.update(1, willed("back"), stream=RESTARTED)) == []
-    assert wills(backing.update(2, stream=RESTARTED, whole=True)) == ["lost"]
-    assert wills(backing.update(1, stream=(0, 3, 1), whole=True)) == ["back"]
+    assert wills(backing.update(1, willed("back"), series=RESTARTED)) == []
+    assert wills(backing.update(2, series=RESTARTED, whole=True)) == ["lost"]
+    assert wills(backing.update(1, series=(0, 3, 1), whole=True)) == ["back"]
 
 
-def test_a_stream_that_the_same_process_begins_anew_leaves_none() -> None:
+def test_a_series_that_the_same_process_begins_anew_leaves_none() -> None:
     backing = Backing()
     backing.update(1, willed("a"), whole=True)
-    assert wills(backing.update(1, stream=(0, 1, 2), whole=True)) == []
+    assert wills(backing.update(1, series=(0, 1, 2), whole=True)) == []
 
 
 def test_a_remote_backup_leaves_qos_0_wills_to_the_local_one() -> None:
@@ -300,8 +300,8 @@ def test_a_broker_that_was_stood_in_for_does_not_leave_wills_twice() -> None:
     backing.update(1, willed("a"), whole=True)
     backing.machine.handle(Kept(primary="p"), 0)
     backing.machine.handle(Forgotten(primary="p"), 0)
-    assert wills(backing.update(1, willed("b"), stream=RESTARTED, whole=True)) == []
-    assert wills(backing.update(1, stream=(0, 3, 1), whole=True)) == ["b"]
+    assert wills(backing.update(1, willed("b"), series=RESTARTED, whole=True)) == []
+    assert wills(backing.update(1, series=(0, 3, 1), whole=True)) == ["b"]
 
 
 @pytest.mark.parametrize("sign", ["update", "probe", "none", "while it stands in", "beginning"])
@@ -318,12 +318,12 @@ def test_wills_of_a_falsely_lost_broker_are_left_at_its_restart(
     elif sign == "probe":
         backing.hear(Probe("p", FIRST, 1))
     elif sign == "beginning":  # of another process, which says nothing of the one before
-        backing.update(1, willed("b"), stream=RESTARTED)
-        backing.update(2, stream=RESTARTED)
-        assert wills(backing.update(3, stream=RESTARTED, whole=True)) == []
+        backing.update(1, willed("b"), series=RESTARTED)
+        backing.update(2, series=RESTARTED)
+        assert wills(backing.update(3, series=RESTARTED, whole=True)) == []
         return
     expected = {"update": ["a", "b"], "probe": ["a"]}.get(sign, [])
-    assert wills(backing.update(1, stream=RESTARTED, whole=True)) == expected
+    assert wills(backing.update(1, series=RESTARTED, whole=True)) == expected
 
 
 @pytest.mark.parametrize("sign", ["update", "probe", "another process", "none", "beginning"])
@@ -342,9 +342,9 @@ def test_a_copy_from_before_a_loss_is_silent_until_its_broker_reports(
         case "probe":
             backing.hear(Probe("p", FIRST, 1))
         case "another process":
-            backing.update(1, begin("b"), stream=RESTARTED, whole=True)
+            backing.update(1, begin("b"), series=RESTARTED, whole=True)
         case "beginning":
-            backing.update(1, begin("b"), stream=RESTARTED)
+            backing.update(1, begin("b"), series=RESTARTED)
     expected = {"update": True, "probe": True, "another process": False}.get(sign)
     assert backing.machine.has("p", "a") is expected
     back = sign in ("update", "probe")
@@ -359,7 +359,7 @@ def test_a_falsely_lost_broker_keeps_its_departed_clients_until_it_restarts() ->
     backing.machine.handle(Forgotten(primary="p"), 0)
     backing.update(2, Delta("a", gone=True))
     assert backing.machine.has("p", "a") is True
-    backing.update(1, begin("b"), stream=RESTARTED, whole=True)
+    backing.update(1, begin("b"), series=RESTARTED, whole=True)
     assert backing.machine.has("p", "a") is False
 
 
@@ -387,7 +387,7 @@ def test_a_former_backup_gives_out_known_wills_when_its_broker_restarts() -> Non
     assert wills(backing.hear(Begun("p", 2))) == []
 
 
-def test_a_backup_waits_for_the_stream_of_the_process_that_began() -> None:
+def test_a_backup_waits_for_the_series_of_the_process_that_began() -> None:
     backing = Backing()
     backing.machine.handle(PrimariesSet(primaries=("p",)), 0)
     backing.update(1, Delta("a", begin=True, head=willing("a")), whole=True)
@@ -427,7 +427,7 @@ def test_a_will_that_is_settled_is_remembered_when_the_copy_is_another() -> None
     backing.update(1, Delta("a", begin=True, head=willing("a")), whole=True)
     assert not backing.machine.is_void("a.will")
     backing.update(2, Delta("a", gone=True, void="a.will"))
-    backing.update(1, stream=(0, 2, 1), whole=True)
+    backing.update(1, series=(0, 2, 1), whole=True)
     assert backing.machine.is_void("a.will")
 
 
@@ -477,7 +477,7 @@ def test_published_wills_are_not_left_again_when_their_broker_restarts() -> None
     backing = Backing()
     backing.update(1, Delta("a", begin=True, head=willing("a")), whole=True)
     backing.hear(Mourned("p"))
-    assert wills(backing.update(1, stream=(0, 2, 1), whole=True)) == []
+    assert wills(backing.update(1, series=(0, 2, 1), whole=True)) == []
     assert backing.machine.has("p", "a") is False
 
 
@@ -496,7 +496,7 @@ def test_a_cut_off_backup_publishes_logged_wills_when_another_stands_in(stands: 
         backing.machine.handle(Forgotten(primary="p"), 0)
     assert wills(backing.hear(Mourned("p"))) == ["logged"]
     assert wills(backing.hear(Mourned("p"))) == [], "once"
-    assert wills(backing.update(1, stream=RESTARTED, whole=True)) == []
+    assert wills(backing.update(1, series=RESTARTED, whole=True)) == []
     assert backing.machine.copies["p"].kept is stands
 
 
@@ -507,7 +507,7 @@ def test_a_cut_off_backup_publishes_logged_wills_at_the_brokers_restart(
     backing = meanwhile()
     if not stands:
         backing.machine.handle(Forgotten(primary="p"), 0)
-    assert wills(backing.update(1, willed("new"), stream=RESTARTED, whole=True)) == ["logged"]
+    assert wills(backing.update(1, willed("new"), series=RESTARTED, whole=True)) == ["logged"]
     assert wills(backing.hear(Mourned("p"))) == ["new"]
 
 
@@ -521,11 +521,11 @@ def test_a_takeover_after_a_cut_off_one_has_all_wills() -> None:
     backing = meanwhile()
     backing.machine.handle(Kept(primary="p"), 0)
     assert wills(backing.hear(Mourned("p"))) == []
-    assert wills(backing.update(1, stream=RESTARTED, whole=True)) == []
+    assert wills(backing.update(1, series=RESTARTED, whole=True)) == []
 
 
 def test_an_old_disconnect_does_not_affect_a_client_of_another_process() -> None:
     backing = Backing()
-    backing.update(1, Delta("a", begin=True, head=willing("a")), stream=(0, 2, 1), whole=True)
-    effects = backing.update(1, Delta("a", void="older.will"), stream=(0, 3, 1), whole=True)
+    backing.update(1, Delta("a", begin=True, head=willing("a")), series=(0, 2, 1), whole=True)
+    effects = backing.update(1, Delta("a", void="older.will"), series=(0, 3, 1), whole=True)
     assert wills(effects) == ["a"] and backing.machine.is_void("older.will")

@@ -57,7 +57,7 @@ class TooEarly(Backup):
     def _on_update(self, update: Update, now_us: int) -> list[Effect]:
         last, self._last = self._last, update
         before = [] if last is None or last == update else super()._on_update(last, now_us)
-        answer = Applied(self._broker, update.stream, update.number)
+        answer = Applied(self._broker, update.series, update.number)
         return [*before, self._answer(update.primary, answer)]
 
 
@@ -66,9 +66,9 @@ class Careless(Backup):
 
     def _on_update(self, update: Update, now_us: int) -> list[Effect]:
         copy = self.copies.get(update.primary)
-        if copy is None or copy.stream < update.stream:
+        if copy is None or copy.series < update.series:
             copy = self.copies.setdefault(update.primary, Copy(update.role))
-            copy.begin(update.stream, update.role)
+            copy.begin(update.series, update.role)
         copy.number = max(copy.number, update.number - 1)
         effects = super()._on_update(update, now_us)
         copy.number = max(copy.number, update.number)

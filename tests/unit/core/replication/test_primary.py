@@ -78,7 +78,7 @@ class Told:
         return update
 
     def answer(self, update: Update, backup: str = "n") -> list[Effect]:
-        return self.hear(Applied(backup, update.stream, update.number))
+        return self.hear(Applied(backup, update.series, update.number))
 
     def hear(self, message: Replication) -> list[Effect]:
         return self.tell(Received(sender="broker/n", message=message))
@@ -110,11 +110,11 @@ def test_without_backups_nothing_is_said_and_no_timer_runs() -> None:
     assert [each for each in told.effects if not isinstance(each, Released)] == []
 
 
-def test_a_stream_begins_with_everything_and_goes_on_with_what_changed() -> None:
+def test_a_series_begins_with_everything_and_goes_on_with_what_changed() -> None:
     told = Told()
     told.come("a", x=1, y=0)
     first = told.update()
-    assert (first.stream, first.number, first.role, first.whole) == ((0, 5, 1), 1, "local", True)
+    assert (first.series, first.number, first.role, first.whole) == ((0, 5, 1), 1, "local", True)
     (delta,) = first.deltas
     assert delta.begin and delta.head == Head(True, expiry_s=9)
     assert dict(delta.subscriptions) == {"x": Option(qos=1), "y": Option()}
@@ -257,13 +257,13 @@ def test_a_silent_backup_is_found_though_nothing_happens() -> None:
     told.settled()
     told.fire(PrimaryTimer.PROBE)
     (probe,) = told.sent(Probe)
-    told.hear(Applied("n", probe.stream, probe.number))
+    told.hear(Applied("n", probe.series, probe.number))
     told.fire(PrimaryTimer.PROBE)
     told.now_us += POLICY.wait_us
     assert told.machine.problems() == []
     told.fire(PrimaryTimer.PROBE)
     assert told.machine.problems() == ["local backup n"]
-    told.hear(Applied("n", probe.stream, probe.number))
+    told.hear(Applied("n", probe.series, probe.number))
     assert told.machine.problems() == []
 
 
@@ -271,7 +271,7 @@ def probed(told: Told) -> int:
     """A probe is sent and answered; when the next one is."""
     told.fire(PrimaryTimer.PROBE)
     (probe,) = told.sent(Probe)
-    effects = told.hear(Applied("n", probe.stream, probe.number))
+    effects = told.hear(Applied("n", probe.series, probe.number))
     (timer,) = (each for each in effects if isinstance(each, SetTimer))
     assert timer.name == PrimaryTimer.PROBE
     return timer.delay_us
@@ -305,10 +305,10 @@ def test_a_backup_with_a_gap_gets_everything_and_waiters_go_first() -> None:
     told.tell(Altered(client="c", names=("x",)))
     told.tell(Awaited(client="c", ticket=1))
     update = told.update()
-    told.hear(Behind("n", update.stream))
-    told.hear(Behind("n", update.stream))
+    told.hear(Behind("n", update.series))
+    told.hear(Behind("n", update.series))
     (anew,) = told.sent(Update)
-    assert anew.stream > update.stream and anew.number == 1
+    assert anew.series > update.series and anew.number == 1
     assert [(each.client, each.begin) for each in anew.deltas] == [("c", True), ("a", True), ("b", True)]
     assert released(told.answer(update)) == []
     assert released(told.answer(anew)) == [Released(tickets=(1,), synced=True)]
@@ -319,7 +319,7 @@ def test_a_backup_that_knows_a_younger_process_is_updated_again_later() -> None:
     told = Told()
     told.come("a")
     update = told.update()
-    effects = told.hear(Declined("n", update.stream, (3, 9, 4)))
+    effects = told.hear(Declined("n", update.series, (3, 9, 4)))
     assert SetTimer(name=PrimaryTimer.RESEND_LOCAL, delay_us=YOUNGER_US) in effects
     assert told.machine.problems() == ["local backup n"]
     told.come("b")
@@ -327,7 +327,7 @@ def test_a_backup_that_knows_a_younger_process_is_updated_again_later() -> None:
     assert told.sent(Update) == []
     told.fire(PrimaryTimer.RESEND_LOCAL)
     (anew,) = told.sent(Update)
-    assert anew.stream[:2] == (3, 10) and len(anew.deltas) == 2
+    assert anew.series[:2] == (3, 10) and len(anew.deltas) == 2
 
 
 def test_a_plan_that_is_repeated_changes_nothing_and_another_dismisses() -> None:
@@ -337,8 +337,8 @@ def test_a_plan_that_is_repeated_changes_nothing_and_another_dismisses() -> None
     told.effects = []
     told.tell(BackupsSet(local="m", remote="s", epoch=3))
     (dismissed,) = told.sent(Dismiss)
-    assert dismissed.stream == (0, 5, 1)
-    assert told.update().stream[0] == 3
+    assert dismissed.series == (0, 5, 1)
+    assert told.update().series[0] == 3
     effects = told.tell(BackupsSet(local=None, remote=None, epoch=4))
     assert {each.name for each in effects if isinstance(each, CancelTimer)} >= {
         PrimaryTimer.SCAN,

@@ -12,8 +12,8 @@ HERE, THERE = "here.1", "there.1"
 NOW_S = 1_000
 
 
-def member(life: str = HERE, *, session: str = "s", epoch: int = 1, expiry_s: int = 60) -> Member:
-    return Member(session, epoch, life, expiry_s)
+def member(incarnation: str = HERE, *, session: str = "s", epoch: int = 1, expiry_s: int = 60) -> Member:
+    return Member(session, epoch, incarnation, expiry_s)
 
 
 def draft_of(
@@ -88,7 +88,7 @@ def test_an_old_connection_cannot_leave_for_its_member() -> None:
 def test_an_earlier_connection_at_the_same_broker_goes_with_the_later_one() -> None:
     draft = draft_of({"c": member(epoch=1)})
     draft.leave("c", member(epoch=2), NOW_S)
-    assert not done(draft).members["c"].life
+    assert not done(draft).members["c"].incarnation
 
 
 def test_members_of_a_life_that_is_over_are_away_or_gone() -> None:
@@ -99,7 +99,7 @@ def test_members_of_a_life_that_is_over_are_away_or_gone() -> None:
     draft.bury(HERE, NOW_S)
     group = done(draft)
     assert sorted(group.members) == ["c", "d"]
-    assert not group.members["c"].life
+    assert not group.members["c"].incarnation
     assert (group.claims, group.free) == ({"c": EACH[2:]}, {2: ()})
 
 
@@ -117,7 +117,11 @@ def test_who_unsubscribes_keeps_what_it_has_and_goes_when_that_is_settled() -> N
     draft = draft_of({"c": member(), "d": member(THERE)}, {"c": EACH[1:]})
     draft.unsubscribe("c", member())
     group = done(draft)
-    assert (group.members["c"].leaving, group.claims, group.lives()) == (True, {"c": EACH[1:]}, [THERE])
+    assert (group.members["c"].leaving, group.claims, group.incarnations()) == (
+        True,
+        {"c": EACH[1:]},
+        [THERE],
+    )
     later = GroupDraft(group)
     later.settle("c", {2, 3})
     assert sorted(done(later).members) == ["d"]
@@ -185,7 +189,11 @@ def test_members_take_a_bounded_part_of_the_cell() -> None:
 
 def test_what_is_passed_over_is_counted_in_bytes() -> None:
     draft = draft_of({"c": member()})
-    size = sum(draft.pass_over(position, life) for position in range(100) for life in ("a" * 70, "b" * 70))
+    size = sum(
+        draft.pass_over(position, incarnation)
+        for position in range(100)
+        for incarnation in ("a" * 70, "b" * 70)
+    )
     assert draft.free_bytes() <= size
     assert len(encode_group(done(draft))) <= draft.free_bytes() + 200
 

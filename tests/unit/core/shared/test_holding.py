@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tests.unit.core.attended import of, one
 from tests.unit.core.one_sharer import NAME, OTHER, OWN, Broker, arrive, matched
-from tocsin.core.channels.request import Bound
+from tocsin.core.channels.channel_filter import Bound
 from tocsin.core.delivery.tracks import CHECKPOINT_US
 from tocsin.core.machine import Effect, PutKey, TimerFired
 from tocsin.core.shared.machine import Sharing

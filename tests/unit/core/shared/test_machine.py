@@ -1,4 +1,4 @@
-"""One group at one broker, step by step: members that come and go, lives that end, and time."""
+"""One group at one broker, step by step: members that come and go, incarnations that end, and time."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from tocsin.core.machine import (
     StoreFailed,
     TimerFired,
 )
-from tocsin.core.shared.broker_runs import LIFE
 from tocsin.core.shared.cell import GET
+from tocsin.core.shared.incarnations import ASK
 from tocsin.core.shared.signals import (
     Arrived,
     Forget,
@@ -112,7 +112,7 @@ def test_a_persistent_member_keeps_its_place_and_the_cell_lives_on() -> None:
     assert one(effects, PutKey).ttl_us == 90_000_000 + KEEP_US
     assert of(broker.answer(effects), Vanished)
     away = broker.group.members["c"]
-    assert (away.life, away.until_s) == ("", NOW_US // 1_000_000 + 60)
+    assert (away.incarnation, away.until_s) == ("", NOW_US // 1_000_000 + 60)
 
 
 def test_a_cell_with_a_session_that_never_ends_never_expires() -> None:
@@ -176,7 +176,7 @@ def test_who_unsubscribes_and_subscribes_again_stays_a_member() -> None:
     assert broker.group.claims["c"] == (Claim(1, 1, 1),)
 
 
-# ── lives ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── incarnations ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_members_of_a_lost_broker_are_absent_when_the_store_confirms() -> None:
@@ -188,10 +188,10 @@ def test_members_of_a_lost_broker_are_absent_when_the_store_confirms() -> None:
     assert asked.key == "life.o"
     assert not of(broker.tell(TimerFired(name=SharingTimer.LOOK)), GetKey), "it is being asked"
     alive = Cell("life.o", OTHER.encode(), 3)
-    assert broker.tell(Stored(request=LIFE + OTHER, value=alive)) == []
+    assert broker.tell(Stored(request=ASK + OTHER, value=alive)) == []
     broker.tell(TimerFired(name=SharingTimer.LOOK))
-    broker.answer(broker.tell(Stored(request=LIFE + OTHER, value=None)))
-    assert not broker.group.members["far"].life
+    broker.answer(broker.tell(Stored(request=ASK + OTHER, value=None)))
+    assert not broker.group.members["far"].incarnation
     assert (broker.group.free, broker.group.claims) == ({1: ()}, {"far": (Claim(2, 8, 2),)})
 
 
@@ -199,8 +199,8 @@ def test_a_broker_that_began_a_new_life_has_ended_the_last() -> None:
     broker = joined(group=with_other())
     broker.dead.add(OTHER)
     broker.tell(TimerFired(name=SharingTimer.LOOK))
-    broker.answer(broker.tell(Stored(request=LIFE + OTHER, value=Cell("life.o", b"o.2", 3))))
-    assert not broker.group.members["far"].life
+    broker.answer(broker.tell(Stored(request=ASK + OTHER, value=Cell("life.o", b"o.2", 3))))
+    assert not broker.group.members["far"].incarnation
 
 
 def test_a_member_taken_for_dead_rejoins_and_keeps_its_qos_2_messages() -> None:

@@ -16,7 +16,7 @@ from tocsin.core.shared.stored_group import (
     decode_group,
     encode_group,
     group_key,
-    life_key,
+    incarnation_key,
     ttl_us,
 )
 from tocsin.model.versions import UNREADABLE
@@ -53,8 +53,8 @@ def test_every_name_has_a_key_that_the_store_takes(name: str) -> None:
 
 
 def test_a_brokers_next_life_is_in_the_place_of_its_last() -> None:
-    assert life_key("north-1.a") == life_key("north-1.b") != life_key("north-2.a")
-    check_key("test", life_key("north-1.a"))
+    assert incarnation_key("north-1.a") == incarnation_key("north-1.b") != incarnation_key("north-2.a")
+    check_key("test", incarnation_key("north-1.a"))
 
 
 def test_lives_are_those_of_members_that_take_messages_in_one_order() -> None:
@@ -64,7 +64,7 @@ def test_lives_are_those_of_members_that_take_messages_in_one_order() -> None:
         "away": Member("s", 1, "", 10, 99),
         "leaves": Member("s", 1, "b.1", 0, leaving=True),
     }
-    assert StoredGroup("n", 1, there).lives() == ["a.1", "z.1"]
+    assert StoredGroup("n", 1, there).incarnations() == ["a.1", "z.1"]
 
 
 def test_two_thirds_of_a_cells_ttl_outlast_every_members_session() -> None:

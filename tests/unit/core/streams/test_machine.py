@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tocsin.core.machine import Effect, Event, IllegalEvent
 from tocsin.core.streams import machine as module
 from tocsin.core.streams import publish_gate
-from tocsin.core.streams.machine import CHANGE_BYTES, ClientStreams, MetadataTooLarge, Tickets
+from tocsin.core.streams.machine import CHANGE_BYTES, ChangeNumbers, ClientStreams, MetadataTooLarge
 from tocsin.core.streams.metadata import StreamMetadata
 from tocsin.core.streams.metadata_payload import DescriptionInvalid
 from tocsin.core.streams.signals import (
@@ -41,7 +41,7 @@ class Publishing:
     """The machine of one client, and what its broker knows."""
 
     def __init__(self, streams_max: int = 3) -> None:
-        self.metadata, self.tickets = StreamMetadata(), Tickets()
+        self.metadata, self.tickets = StreamMetadata(), ChangeNumbers()
         self.machine = ClientStreams(
             self.metadata, self.tickets, streams_max=streams_max, metadata_max_bytes=100
         )
@@ -224,7 +224,7 @@ def test_everything_comes_back_once_and_in_order(history: list[tuple[Any, ...]])
 
 def test_tickets_grow_and_what_is_settled_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "UNSETTLED_MAX", 2)
-    tickets = Tickets()
+    tickets = ChangeNumbers()
     assert [tickets.next(), tickets.room, tickets.next(), tickets.room] == [1, True, 2, False]
     tickets.settle(1)
     assert tickets.room
@@ -234,7 +234,7 @@ def test_tickets_grow_and_what_is_settled_makes_room(monkeypatch: pytest.MonkeyP
 
 def test_the_bytes_of_what_waits_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "UNSETTLED_MAX_BYTES", 2 * CHANGE_BYTES)
-    tickets = Tickets()
+    tickets = ChangeNumbers()
     found = []
     for diff in (None, {"kind": "x" * CHANGE_BYTES}):
         tickets.declared(tickets.next(), "a", diff)

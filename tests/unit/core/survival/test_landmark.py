@@ -12,7 +12,7 @@ from tests.unit.core.cluster import SECOND, Cluster, info
 from tocsin.core.machine import IllegalEvent, Received, Started
 from tocsin.core.survival.landmark import LINGER_US, Landmark
 from tocsin.core.survival.landmark_signals import RosterKnown
-from tocsin.wire.words import Word, encode_word
+from tocsin.wire.cluster_messages import ClusterMessage, encode_cluster_message
 
 SETTLED_US = 8 * SECOND  # longer than the longest silence that is borne
 BACKS = {"b": ("a",), "c": ("b",), "a": ("c",)}
@@ -142,7 +142,7 @@ def test_a_restarted_broker_forgets_peers_that_take_it_for_cut_off(cluster: Clus
 
 
 def test_late_gossip_to_a_broker_with_a_leader_is_forgotten(cluster: Cluster) -> None:
-    word = Word(sender="b", run=1, number=1, severed=False, version=1, wants=((1, "x", True),))
+    word = ClusterMessage(sender="b", series=1, number=1, severed=False, version=1, wants=((1, "x", True),))
     cluster.post("a", Received(sender="broker/b", message=word))
     cluster.run(2 * LINGER_US)
     assert cluster.reached("a") == {} and not cluster.nodes["a"].linked
@@ -221,7 +221,7 @@ def test_a_broker_that_leaves_the_roster_is_forgotten(cluster: Cluster) -> None:
 def test_a_word_is_a_few_dozen_bytes(cluster: Cluster) -> None:
     cluster.sever()
     cluster.run(SETTLED_US)
-    assert max(len(encode_word(node.words[-1])) for node in cluster.nodes.values()) < 60
+    assert max(len(encode_cluster_message(node.words[-1])) for node in cluster.nodes.values()) < 60
 
 
 def test_an_event_that_it_does_not_know_is_a_bug() -> None:

@@ -99,24 +99,24 @@ def test_wills_of_a_restart_wait_even_while_we_stand_in() -> None:
 def test_a_client_lives_if_its_broker_is_back_and_has_it() -> None:
     machine = TakeoverMachine(Everybody(), 1)
     machine.handle(stood_in(1, standing("a", will=WILL)), 0)
-    assert not machine.lives("p", "a")
+    assert not machine.is_alive("p", "a")
     machine.handle(StoodDown(broker="p"), 0)
-    assert machine.lives("p", "a") and not TakeoverMachine(Nothing(), 1).lives("p", "a")
+    assert machine.is_alive("p", "a") and not TakeoverMachine(Nothing(), 1).is_alive("p", "a")
 
 
 def test_a_will_that_its_broker_settled_is_no_longer_awaited() -> None:
     machine = TakeoverMachine(Slow(), 1)
-    assert machine.lives("p", "a") is False, "nobody stands in: what the copy has counts"
+    assert machine.is_alive("p", "a") is False, "nobody stands in: what the copy has counts"
     machine.handle(stood_in(1, standing("a", will=WILL)), 0)
-    assert machine.lives("p", "a") is True
+    assert machine.is_alive("p", "a") is True
 
 
 def test_a_clients_state_is_unknown_until_its_broker_reports_again() -> None:
     machine = TakeoverMachine(Silent(), 1)
     machine.handle(stood_in(1, standing("a", will=WILL)), 0)
-    assert machine.lives("p", "a") is False, "while this one stands in, it is gone"
+    assert machine.is_alive("p", "a") is False, "while this one stands in, it is gone"
     machine.handle(StoodDown(broker="p"), 0)
-    assert machine.lives("p", "a") is None
+    assert machine.is_alive("p", "a") is None
 
 
 def test_who_came_elsewhere_before_the_loss_was_known_is_alive() -> None:

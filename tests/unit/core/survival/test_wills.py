@@ -16,10 +16,10 @@ from tocsin.core.machine import CancelTimer, Effect, Event, SetTimer, TimerFired
 from tocsin.core.survival.wills import (
     ASK_AGAIN_US,
     ASKS_MAX,
-    AskLife,
+    AliveKnown,
+    AskAlive,
     ClientLives,
     InquireWill,
-    LifeKnown,
     PublishWill,
     ReleaseRoom,
     ReserveRoom,
@@ -54,7 +54,7 @@ class Waits:
         self.under_way: list[int] = []
         self.settled: list[str] = []
         self.asked: list[tuple[str, int]] = []  # whose wills are inquired about
-        self.lives: Callable[[], bool | None] = lambda: False  # what the copies say
+        self.alive: Callable[[], bool | None] = lambda: False  # what the copies say
         self.machine = WaitingWills()
         self._rooms: dict[int, tuple[str, int]] = {}
         self._alarms: dict[str, int] = {}
@@ -103,8 +103,8 @@ class Waits:
             case ReleaseRoom(number=number):
                 user, size = self._rooms.pop(number, ("", 0))
                 self.reserved[user] -= size
-            case AskLife(number=number):
-                return [LifeKnown(number=number, lives=self.lives())]
+            case AskAlive(number=number):
+                return [AliveKnown(number=number, alive=self.alive())]
             case InquireWill(number=number, client=client, will=will):
                 assert will == Bequest(WILL.publication, 10, WILL.record_id, WILL.session, WILL.epoch)
                 self.asked.append((client, number))
@@ -120,8 +120,8 @@ class Waits:
         return []
 
 
-@pytest.mark.parametrize("lives", [True, False])
-def test_a_due_will_is_checked_by_an_inquiry_whose_answer_counts(lives: bool) -> None:
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_due_will_is_checked_by_an_inquiry_whose_answer_counts(alive: bool) -> None:
     waits = Waits()
     waits.delay("c", WILL, 10, of="north-1")
     waits.wait(9)
@@ -129,15 +129,15 @@ def test_a_due_will_is_checked_by_an_inquiry_whose_answer_counts(lives: bool) ->
     waits.wait(1)
     [(client, _)] = waits.asked
     assert client == "c" and waits.published == [] and len(waits.machine) == 1
-    waits.answer(lives)
-    assert len(waits.published) == (not lives) and waits.settled == ["c"] and len(waits.machine) == 0
+    waits.answer(alive)
+    assert len(waits.published) == (not alive) and waits.settled == ["c"] and len(waits.machine) == 0
     waits.answer(False)
-    assert len(waits.published) == (not lives), "once"
+    assert len(waits.published) == (not alive), "once"
 
 
 def test_nobody_is_asked_of_a_client_that_is_known_to_live() -> None:
     waits = Waits()
-    waits.lives = lambda: True
+    waits.alive = lambda: True
     waits.delay("c", WILL, 10, of="north-1")
     waits.wait(10)
     assert waits.asked == [] and waits.published == [] and waits.settled == ["c"]
@@ -145,7 +145,7 @@ def test_nobody_is_asked_of_a_client_that_is_known_to_live() -> None:
 
 def test_what_becomes_known_while_somebody_is_asked_counts_too() -> None:
     waits, known = Waits(), list[bool]()
-    waits.lives = lambda: bool(known)
+    waits.alive = lambda: bool(known)
     waits.delay("c", WILL, 10, of="north-1")
     waits.wait(10)
     known.append(True)
@@ -296,7 +296,7 @@ def test_a_client_is_unsettled_while_its_second_will_waits() -> None:
 @pytest.mark.parametrize("answer", [True, False])
 def test_who_does_not_know_yet_is_asked_again(answer: bool) -> None:
     waits, answers = Waits(), [answer, None, None]
-    waits.lives = answers.pop
+    waits.alive = answers.pop
     waits.delay("c", WILL, 10, of="north-1", aloud=True)
     waits.wait(10)
     waits.wait(ASK_AGAIN_US // 1_000_000)
@@ -307,7 +307,7 @@ def test_who_does_not_know_yet_is_asked_again(answer: bool) -> None:
 
 def test_who_never_knows_is_not_asked_for_ever_but_the_store_is() -> None:
     waits = Waits()
-    waits.lives = lambda: None
+    waits.alive = lambda: None
     waits.delay("c", WILL, 10, of="north-1")
     waits.wait(10)
     for _ in range(ASKS_MAX):
@@ -318,7 +318,7 @@ def test_who_never_knows_is_not_asked_for_ever_but_the_store_is() -> None:
 
 def test_a_client_that_comes_while_nobody_knows_lives() -> None:
     waits = Waits()
-    waits.lives = lambda: None
+    waits.alive = lambda: None
     waits.delay("c", WILL, 10, of="north-1", aloud=True)
     waits.wait(10)
     waits.came("c", back=True)

@@ -59,19 +59,19 @@ async def refused(work: Workshop, text: str) -> Any:
 
 
 def due(work: Workshop) -> list[str]:
-    return [turn.channel for turn in work.shop.schedule.take(work.now)]
+    return [turn.channel for turn in work.definitions.schedule.take(work.now)]
 
 
 async def due_after_about(work: Workshop) -> list[str]:
     assert due(work) == ["about"], "the other lets it go first"
-    work.shop.schedule.done("about", work.now)
+    work.definitions.schedule.done("about", work.now)
     return due(work)
 
 
 async def test_a_channel_over_a_channel_is_there_after_a_restart(work: Workshop) -> None:
     assert (await work.run(SCRIPT)).error is None
     for each in (work, await work.again()):
-        assert set(each.engine.defined) == {"about", "loud"} and each.shop.broken == {}
+        assert set(each.engine.defined) == {"about", "loud"} and each.definitions.broken == {}
         assert each.catalogue.readers == {"about": {"reports"}, "loud": {ABOUT}}
 
 
@@ -86,8 +86,8 @@ async def test_results_from_before_a_channel_was_made_are_not_new_to_it(work: Wo
 async def test_a_continuous_channel_runs_when_what_it_reads_has_results(work: Workshop) -> None:
     await work.run(SCRIPT)
     assert due(work) == ["about"]
-    work.shop.schedule.done("about", work.now)
-    work.shop.schedule.advance(ABOUT, 1, work.now)
+    work.definitions.schedule.done("about", work.now)
+    work.definitions.schedule.advance(ABOUT, 1, work.now)
     assert due(work) == ["loud"]
 
 
@@ -105,7 +105,7 @@ async def test_a_channel_that_others_read_is_not_dropped_and_they_are_named(work
     for each in (work, await work.again()):
         error = await refused(each, "DROP CHANNEL About")
         assert (error.message, error.remedy) == ("channel About is used by channel Loud", "drop those first")
-        assert "about" in each.shop.schedule
+        assert "about" in each.definitions.schedule
     assert (await work.run("DROP CHANNEL Loud; DROP CHANNEL About; DROP DATASET Reports")).error is None
 
 
@@ -153,7 +153,7 @@ async def test_a_replacement_that_its_readers_cannot_read_is_refused(
 
 async def test_a_replacement_that_would_change_its_readers_own_results_is_refused(work: Workshop) -> None:
     await work.run(SCRIPT.replace("WHERE r.size > :least", "WHERE r._execution > :least"))
-    real = work.shop.check
+    real = work.definitions.check
 
     def check(compiled: Compiled, text: str, at: int) -> tuple[Column, ...]:
         found = real(compiled, text, at)
@@ -162,7 +162,7 @@ async def test_a_replacement_that_would_change_its_readers_own_results_is_refuse
             tuple(msgspec.structs.replace(each, type="STRING") for each in found) if text_of_size else found
         )
 
-    work.shop.check = check
+    work.definitions.check = check
     error = await refused(work, REPLACED.format("CAST(r.size AS STRING) AS size"))
     assert "its own results would have columns of other types" in error.message
 
@@ -187,10 +187,10 @@ async def test_a_reader_of_a_missing_channel_runs_once_it_is_there(work: Worksho
     about = work.catalogue.channels["about"]
     await (await work.store.table(PLACES.catalogue)).delete("channel.about")
     again = await work.again()
-    again.shop.check = work.shop.check
-    assert "there is no channel about" in again.shop.broken["loud"]
+    again.definitions.check = work.definitions.check
+    assert "there is no channel about" in again.definitions.broken["loud"]
     assert (await again.run("DROP DATASET IF EXISTS Nothing; " + about.text)).error is None
-    assert again.shop.broken == {} and "loud" in again.engine.defined
+    assert again.definitions.broken == {} and "loud" in again.engine.defined
 
 
 async def test_a_channel_without_parameters_is_held_for_those_who_read_it(work: Workshop) -> None:
@@ -199,7 +199,7 @@ async def test_a_channel_without_parameters_is_held_for_those_who_read_it(work: 
     assert (await work.run(SCRIPT + every + over)).error is None
 
     def held(work: Workshop) -> list[str]:
-        return sorted(work.shop.subscriptions.channels())
+        return sorted(work.definitions.subscriptions.channels())
 
     assert held(work) == ["every"], "of About nobody knows with which values"
     assert held(await work.again()) == ["every"]
@@ -228,12 +228,12 @@ async def test_who_defines_a_channel_needs_the_right_to_query_what_it_reads(
 ) -> None:
     await work.run(SCRIPT)
     (tmp_path / "rules.toml").write_text(RULES)
-    work.desk = StatementRunner(work.shop, work.threads, rules=SqlRules(str(tmp_path / "rules.toml")))
+    work.desk = StatementRunner(work.definitions, work.threads, rules=SqlRules(str(tmp_path / "rules.toml")))
     assert (await work.desk.run(MINE.format("About"), limit=1, user="ann")).error is None
     hidden = await work.desk.run(MINE.format("Loud").replace("Mine(", "Mine2("), limit=1, user="ann")
     assert hidden.error is not None and hidden.error.message == "there is no channel loud"
     (tmp_path / "rules.toml").write_text(RULES.replace('"query"', '"drop"'))
-    work.desk = StatementRunner(work.shop, work.threads, rules=SqlRules(str(tmp_path / "rules.toml")))
+    work.desk = StatementRunner(work.definitions, work.threads, rules=SqlRules(str(tmp_path / "rules.toml")))
     seen = await work.desk.run(MINE.format("About").replace("Mine(", "Mine3("), limit=1, user="ann")
     assert seen.error is not None and seen.error.message == "ann may not query About"
     dropped = await work.desk.run("DROP CHANNEL About", limit=1, user="ann")
@@ -246,19 +246,19 @@ async def test_who_defines_a_channel_needs_the_right_to_query_what_it_reads(
 
 async def test_results_wait_for_readers_that_run(work: Workshop) -> None:
     await work.run(SCRIPT)
-    assert work.shop.unread_tick() == 1
+    assert work.definitions.unread_tick() == 1
     work.progress.note_channel("Loud", ChannelProgress(3, {ABOUT: 41}, work.now))
-    assert work.shop.unread_tick() == 42
+    assert work.definitions.unread_tick() == 42
     await work.run("PAUSE CHANNEL Loud")
-    assert work.shop.unread_tick() is None
+    assert work.definitions.unread_tick() is None
     await work.run("RESUME CHANNEL Loud; RUN CHANNEL Loud")
-    assert "loud" in due(work) and work.shop.unread_tick() == 42
-    work.shop.schedule.failed("loud", work.now, "it broke")
-    assert work.shop.unread_tick() is None, "a failing reader may fail for ever"
-    work.shop.schedule.done("loud", work.now)
-    assert work.shop.unread_tick() == 42
+    assert "loud" in due(work) and work.definitions.unread_tick() == 42
+    work.definitions.schedule.failed("loud", work.now, "it broke")
+    assert work.definitions.unread_tick() is None, "a failing reader may fail for ever"
+    work.definitions.schedule.done("loud", work.now)
+    assert work.definitions.unread_tick() == 42
     await work.run("DROP CHANNEL Loud")
-    assert work.shop.unread_tick() is None
+    assert work.definitions.unread_tick() is None
 
 
 def test_no_dataset_has_the_key_of_results() -> None:

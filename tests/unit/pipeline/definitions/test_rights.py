@@ -42,7 +42,7 @@ async def work(tmp_path: Path) -> AsyncIterator[Workshop]:
     made = Workshop(tmp_path)
     await made.open()
     made.desk = StatementRunner(
-        made.shop,
+        made.definitions,
         made.threads,
         rules=SqlRules(str(tmp_path / "rules.toml")),
         audit=Audit(tmp_path / "state"),

@@ -11,7 +11,7 @@ import pytest
 
 from tocsin.errors import StoreUnavailable
 from tocsin.model.catalogue import encode_definition, key_of
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 
 for package in ("pyspark", "deltalake", "sqlglot"):
     pytest.importorskip(package, reason="install the extra tocsin[spark]")
@@ -53,8 +53,8 @@ async def test_what_is_made_is_there_and_still_there_after_a_restart(work: Works
             10.0,
             ["size"],
         )
-        assert each.catalogue.feeds["wire"].dataset == "Reports" and "about" in each.shop.schedule
-        assert each.shop.landing.data.version("Reports") == 0
+        assert each.catalogue.feeds["wire"].dataset == "Reports" and "about" in each.definitions.schedule
+        assert each.definitions.landing.data.version("Reports") == 0
 
 
 async def test_a_script_stops_at_the_first_failing_statement_and_names_it(
@@ -97,31 +97,31 @@ async def test_versions_go_on_counting_also_over_a_drop(work: Workshop) -> None:
 
 async def test_pausing_altering_and_asking_reach_the_schedule(work: Workshop) -> None:
     await work.run(DATASET + CHANNEL)
-    work.shop.schedule.take(work.now)
-    work.shop.schedule.done("about", work.now)
+    work.definitions.schedule.take(work.now)
+    work.definitions.schedule.done("about", work.now)
     await work.run("PAUSE CHANNEL About")
-    assert work.shop.schedule.next_us(work.now) is None
+    assert work.definitions.schedule.next_us(work.now) is None
     await work.run("RUN CHANNEL About")
-    assert [turn.channel for turn in work.shop.schedule.take(work.now)] == ["about"]
-    work.shop.schedule.done("about", work.now)
+    assert [turn.channel for turn in work.definitions.schedule.take(work.now)] == ["about"]
+    work.definitions.schedule.done("about", work.now)
     await work.run(
         "RESUME CHANNEL About; ALTER CHANNEL About EVERY 1 MINUTES; ALTER CHANNEL About PRIORITY 7"
     )
-    assert work.shop.schedule.next_us(work.now) == 1_020_000_000
+    assert work.definitions.schedule.next_us(work.now) == 1_020_000_000
     channel = work.catalogue.channels["about"]
     assert (channel.every_s, channel.priority, channel.paused, channel.version) == (60.0, 7, False, 5)
 
 
 async def test_a_continuous_channel_waits_for_what_it_reads_as_new(work: Workshop) -> None:
     await work.run(DATASET + CHANNEL.replace("EVERY 10 SECONDS", "CONTINUOUS"))
-    assert work.shop.schedule.next_us(work.now) is None
-    work.shop.saw("Reports", 1)
-    assert work.shop.schedule.next_us(work.now) == work.now
+    assert work.definitions.schedule.next_us(work.now) is None
+    work.definitions.saw("Reports", 1)
+    assert work.definitions.schedule.next_us(work.now) == work.now
 
 
 async def test_what_was_there_before_a_channel_is_not_new_to_it(work: Workshop) -> None:
     await work.run(DATASET)
-    work.shop.saw("Reports", 7)
+    work.definitions.saw("Reports", 7)
     await work.run(CHANNEL)
     known = (await work.again()).progress.channel("About")
     assert known is not None and known.read == {"reports": 7}
@@ -129,7 +129,7 @@ async def test_what_was_there_before_a_channel_is_not_new_to_it(work: Workshop) 
 
 async def test_replacing_a_channel_keeps_how_far_it_was(work: Workshop) -> None:
     await work.run(DATASET + CHANNEL)
-    work.shop.saw("Reports", 7)
+    work.definitions.saw("Reports", 7)
     reply = await work.run(CHANNEL.replace("CREATE", "CREATE OR REPLACE").replace("r.size", "r.who"))
     assert reply.results[0].message == "channel About(who STRING) is replaced"
     known = work.progress.channel("About")
@@ -146,21 +146,24 @@ async def test_a_channel_reads_a_recreated_dataset_from_its_start(
     """Its versions begin anew: what was known of the old ones would hide all that comes."""
     continuous = CHANNEL.replace("EVERY 10 SECONDS", "CONTINUOUS")
     await work.run(DATASET + continuous)
-    work.shop.saw("Reports", 50)
+    work.definitions.saw("Reports", 50)
     work.progress.note_channel("About", ChannelProgress(3, {"reports": 50}, work.now))
     reply = await work.run("DROP CHANNEL About; DROP DATASET Reports;" + DATASET + continuous)
     assert reply.error is None
     for each in (work, await work.again()):
         known = each.progress.channel("About")
         assert known is not None and (known.execution, known.read) == (3, {"reports": 0})
-        assert each.shop.versions == {"reports": 0} and each.shop.schedule.next_us(work.now) is None
-        each.shop.saw("Reports", 1)
-        assert each.shop.schedule.next_us(work.now) == work.now, "version 1 is new"
+        assert (
+            each.definitions.versions == {"reports": 0}
+            and each.definitions.schedule.next_us(work.now) is None
+        )
+        each.definitions.saw("Reports", 1)
+        assert each.definitions.schedule.next_us(work.now) == work.now, "version 1 is new"
 
 
 async def test_a_recreated_channel_begins_with_new_data(work: Workshop) -> None:
     await work.run(DATASET + CHANNEL)
-    work.shop.saw("Reports", 7)
+    work.definitions.saw("Reports", 7)
     await work.run("DROP CHANNEL About;" + CHANNEL)
     known = work.progress.channel("About")
     assert known is not None and known.read == {"reports": 7}
@@ -174,20 +177,20 @@ async def test_an_uncompilable_channel_releases_its_dataset_and_takes_the_next(
     sound = work.catalogue.channels["about"]
     await work.catalogue.put(msgspec.structs.replace(sound, query="SELECT x.y FROM NEW Reports x"))
     broken = await work.again()
-    assert "about" in broken.shop.broken and "about" not in broken.shop.schedule
+    assert "about" in broken.definitions.broken and "about" not in broken.definitions.schedule
     assert (await broken.run("DROP DATASET Reports")).error is None
     await broken.catalogue.put(sound)  # as a newer version of ours may see it
     assert (await broken.run(DATASET)).error is None
-    assert broken.shop.broken == {} and "about" in broken.shop.schedule
+    assert broken.definitions.broken == {} and "about" in broken.definitions.schedule
     known = broken.progress.channel("About")
     assert known is not None and (known.execution, known.read) == (3, {"reports": 0})
 
 
 async def test_who_looks_while_a_dataset_is_dropped_sees_the_others(work: Workshop) -> None:
     await work.run(DATASET + DATASET.replace("Reports", "Others"))
-    work.shop.landing.drop("Reports")  # and the definition is not gone yet
-    assert [each.name for each in dataset_statuses(work.shop, 0)] == ["Others"]
-    await work.shop.see("Reports")
+    work.definitions.landing.drop("Reports")  # and the definition is not gone yet
+    assert [each.name for each in dataset_statuses(work.definitions, 0)] == ["Others"]
+    await work.definitions.see("Reports")
 
 
 async def test_a_drop_that_cannot_be_stored_drops_nothing(
@@ -207,7 +210,7 @@ async def test_a_drop_that_cannot_be_stored_drops_nothing(
         patch.setattr(work.catalogue._table, "delete", away)
         reply = await work.run("DROP DATASET Reports")
     assert "not available" in reply.error.message
-    assert work.shop.landing.data.version("Reports") == 0, "it is there still"
+    assert work.definitions.landing.data.version("Reports") == 0, "it is there still"
     assert (await work.run("DROP DATASET Reports")).error is None
 
 
@@ -262,6 +265,6 @@ async def test_a_channel_that_no_longer_compiles_is_shown_and_others_run(work: W
     await table.put(key_of(old), encode_definition(old))
     await table.put("channel.rubbish", b"{")
     again = await work.again()
-    assert set(again.engine.defined) == {"about"} and "old" in again.shop.broken
+    assert set(again.engine.defined) == {"about"} and "old" in again.definitions.broken
     (answer,) = (await again.run("SHOW CHANNELS")).results
     assert any("Nowhere" in str(row[-1]) for row in answer.rows)

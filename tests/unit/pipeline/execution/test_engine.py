@@ -20,7 +20,7 @@ from tocsin.pipeline.execution.engine import Engine  # noqa: E402
 from tocsin.pipeline.execution.failures import first_words  # noqa: E402
 from tocsin.pipeline.execution.runs import Due, Run  # noqa: E402
 from tocsin.pipeline.execution.subscriptions import Subscriptions  # noqa: E402
-from tocsin.pipeline.spark.warm_up import play  # noqa: E402
+from tocsin.pipeline.spark.warm_up import warm_up  # noqa: E402
 from tocsin.pipeline.storage.datasets import DatasetStore  # noqa: E402
 from tocsin.pipeline.storage.results import ResultsStore  # noqa: E402
 from tocsin.ports import Change  # noqa: E402
@@ -422,8 +422,8 @@ def test_people_can_ask_for_rows_results_and_plans(bench: Bench) -> None:
 def test_what_is_played_at_the_start_has_its_results_and_leaves_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    assert play(spark, tmp_path / "play") == 1
-    assert play(spark, tmp_path / "play", encore=True) == 3
+    assert warm_up(spark, tmp_path / "play") == 1
+    assert warm_up(spark, tmp_path / "play", thorough=True) == 3
     assert not (tmp_path / "play").exists()
 
 

@@ -18,7 +18,7 @@ pytest.importorskip("pyspark", reason="install the extra tocsin[spark]")
 from tocsin.model.results import Value
 from tocsin.pipeline.execution import subscription_tables as module
 from tocsin.pipeline.execution.subscription_tables import Member, TemplateTable, row_values
-from tocsin.pipeline.execution.subscriptions import Held
+from tocsin.pipeline.execution.subscriptions import HeldSubscription
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,7 +74,7 @@ def made(spark: SparkSession, directory: Path, folder: Executor) -> TemplateTabl
 
 def test_subscriptions_that_come_move_and_go(spark: SparkSession, tmp_path: Path, folder: Executor) -> None:
     table = made(spark, tmp_path, folder)
-    held = {KS[0]: Held(("a",), ("x",)), KS[1]: Held(("b",), ("x", "y"))}
+    held = {KS[0]: HeldSubscription(("a",), ("x",)), KS[1]: HeldSubscription(("b",), ("x", "y"))}
     table.join(NEAR, held)
     assert rows(table, NEAR) == {
         KS[0]: ("near", "a", 1.5, ("x",)),
@@ -82,7 +82,7 @@ def test_subscriptions_that_come_move_and_go(spark: SparkSession, tmp_path: Path
     }
     held[KS[0]].brokers = ("y",)
     del held[KS[1]]
-    held[KS[2]] = Held(("c",), ("x",))
+    held[KS[2]] = HeldSubscription(("c",), ("x",))
     table.change(NEAR, KS[:3], held)
     assert rows(table, NEAR) == {KS[0]: ("near", "a", 1.5, ("y",)), KS[2]: ("near", "c", 1.5, ("x",))}
     assert rows(table, FAR) == {} and table.frame([]) is not None
@@ -94,7 +94,12 @@ def test_values_that_do_not_fit_are_left_out_and_counted(
 ) -> None:
     table = made(spark, tmp_path, folder)
     table.join(
-        NEAR, {KS[0]: Held((5,), ("x",)), KS[1]: Held(("b", "c"), ("x",)), KS[2]: Held(("c",), ("x",))}
+        NEAR,
+        {
+            KS[0]: HeldSubscription((5,), ("x",)),
+            KS[1]: HeldSubscription(("b", "c"), ("x",)),
+            KS[2]: HeldSubscription(("c",), ("x",)),
+        },
     )
     assert set(rows(table, NEAR)) == {KS[2]} and table.invalid[NEAR.key] == 2
     table.close()
@@ -104,7 +109,7 @@ def test_other_constants_are_another_definition(
     spark: SparkSession, tmp_path: Path, folder: Executor
 ) -> None:
     table = made(spark, tmp_path, folder)
-    held = {KS[0]: Held(("a",), ("x",))}
+    held = {KS[0]: HeldSubscription(("a",), ("x",))}
     changed = Member("Near", (9.5,), ("who",))
     table.join(NEAR, held)
     table.join(changed, held)
@@ -145,7 +150,7 @@ def test_a_query_sees_the_current_rows_also_during_a_fold_many_times(
 def compare(spark: SparkSession, directory: Path, steps: Steps) -> None:
     later = Later()
     table = made(spark, directory, later)
-    held: dict[str, dict[str, Held]] = {NEAR.key: {}, FAR.key: {}}
+    held: dict[str, dict[str, HeldSubscription]] = {NEAR.key: {}, FAR.key: {}}
     of_k = {k: (NEAR if number % 2 else FAR) for number, k in enumerate(KS)}  # a k is of one channel
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "FOLD_MIN", 0)
@@ -156,7 +161,7 @@ def compare(spark: SparkSession, directory: Path, steps: Steps) -> None:
             if kind == "hold":
                 member = of_k[k]
                 if brokers:
-                    held[member.key].setdefault(k, Held((k,), brokers)).brokers = brokers
+                    held[member.key].setdefault(k, HeldSubscription((k,), brokers)).brokers = brokers
                 else:
                     held[member.key].pop(k, None)
                 table.change(member, [k], held[member.key])
@@ -192,7 +197,7 @@ def test_holders_that_changed_while_the_base_was_built_are_known_afterwards(
     monkeypatch.setattr(module.TemplateTable, "_adopt", _adopt_when_done)
     later = Later()
     table = made(spark, tmp_path, later)
-    held = {KS[0]: Held(("a",), ("x",)), KS[1]: Held(("b",), ("x",))}
+    held = {KS[0]: HeldSubscription(("a",), ("x",)), KS[1]: HeldSubscription(("b",), ("x",))}
     table.join(NEAR, held)
     table.tend({NEAR.key: held})
     later.run()

@@ -15,7 +15,7 @@ pytest.importorskip("deltalake", reason="install the extra tocsin[spark]")
 
 from tocsin.errors import StorageUnusable
 from tocsin.model.catalogue import Column, Dataset, Feed, HttpSource
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 from tocsin.pipeline.ingest.ingest import Ingest, split
 from tocsin.pipeline.storage.files import read_parquet
 from tocsin.pipeline.storage.landing import Landing

@@ -11,12 +11,12 @@ import msgspec
 import pytest
 
 from tocsin.errors import StoreUnavailable
-from tocsin.model.channel_places import ChannelNames
+from tocsin.model.channel_names import ChannelNames
 from tocsin.pipeline.ingest.progress import ChannelProgress, Progress
 from tocsin.ports import Table
 from tocsin.store import process_lease as module
 from tocsin.store.memory import MemoryServer, MemoryStore
-from tocsin.store.process_lease import KEY, Holder, LeaseLost, ProcessLease, this_process
+from tocsin.store.process_lease import KEY, LeaseHolder, LeaseLost, ProcessLease, this_process
 
 PLACES = ChannelNames("net")
 
@@ -84,7 +84,7 @@ async def test_a_lease_is_one_processs_and_another_waits_for_its_end(
 
 
 async def test_a_holder_on_this_machine_that_is_gone_is_not_waited_for(table: Table) -> None:
-    gone = Holder("old", socket.gethostname(), os.getpid(), this_process("x").started_us - 1)
+    gone = LeaseHolder("old", socket.gethostname(), os.getpid(), this_process("x").started_us - 1)
     await table.put(KEY, msgspec.json.encode(gone))
     lease = ProcessLease(table, "new")
     await asyncio.wait_for(lease.acquire(), 10)
@@ -98,7 +98,7 @@ async def test_whoever_finds_anothers_name_in_it_stops(table: Table, monkeypatch
     for _ in range(10):
         await asyncio.sleep(0)
     assert not keeping.done(), "renewing it over and over is no reason to stop"
-    await table.put(KEY, msgspec.json.encode(Holder("two", "elsewhere", 7, 7)))
+    await table.put(KEY, msgspec.json.encode(LeaseHolder("two", "elsewhere", 7, 7)))
     with pytest.raises(LeaseLost, match="another pipeline of this network runs at elsewhere, process 7"):
         await asyncio.wait_for(keeping, 10)
 

@@ -43,7 +43,7 @@ class House:
         self.feeds = await store.log(PLACES.feeds)
         self.feeders = await store.table(table_spec("net"))
         self.keeping = Housekeeping(
-            self.work.shop,
+            self.work.definitions,
             feeds=self.feeds,
             feeders=self.feeders,
             notices=self.notices,
@@ -57,7 +57,7 @@ class House:
 
     async def commit(self, count: int) -> None:
         """Ticks 1 … count, each with a result, told."""
-        results = self.work.shop.results
+        results = self.work.definitions.results
         for tick in range(1, count + 1):
             row = [["Near"], [1], ["k"], [["x"]], [0], ["{}"], [None]]
             batch = pa.record_batch([pa.array(c, f.type) for c, f in zip(row, IN, strict=True)], schema=IN)
@@ -70,7 +70,7 @@ class House:
     async def kept(self) -> tuple[list[int], int]:
         """Positions of notices, and files of results."""
         page = await self.notices.read(PLACES.notices_subject, 0)
-        return [entry.position for entry in page.entries], len(self.work.shop.results.snapshot().files)
+        return [entry.position for entry in page.entries], len(self.work.definitions.results.snapshot().files)
 
     async def tidy(self, floor: int, late_s: float) -> None:
         self._floor, self.late_us = floor, int(late_s * 1e6)
@@ -104,7 +104,7 @@ async def test_what_a_channel_has_not_read_stays_and_its_notices_go(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await house.commit(5)
-    monkeypatch.setattr(house.work.shop, "unread_tick", lambda: 3)
+    monkeypatch.setattr(house.work.definitions, "unread_tick", lambda: 3)
     await house.tidy(floor=6, late_s=2 * KEEP_S)
     assert await house.kept() == ([5], 3)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.unit.pipeline.storage.tables import NOW_US, stored
 from tocsin.errors import FileUnreadable
 from tocsin.model.catalogue import Column, Dataset
-from tocsin.pipeline.storage import sources
+from tocsin.pipeline.storage import user_files
 from tocsin.pipeline.storage.fitting import Fitter
 from tocsin.pipeline.storage.landing import Landing
 from tocsin.pipeline.storage.loading import Loaded, Progress, load
@@ -104,7 +104,7 @@ def test_text_in_csv_that_is_not_utf_8_goes_to_quarantine(landing: Landing, tmp_
     st.sampled_from(["INT", "BIGINT", "DOUBLE", "STRING"]), st.lists(st.text("0123456789.-+eE x", max_size=6))
 )
 def test_cells_converted_at_once_are_what_each_is_by_itself(kind: str, cells: list[str]) -> None:
-    found = sources._written_out(Type(kind), [cell or None for cell in cells])
+    found = user_files._written_out(Type(kind), [cell or None for cell in cells])
     if found is not None:
         assert found.to_pylist() == [parse(Type(kind), cell) if cell else None for cell in cells]
     elif kind == "STRING":
@@ -124,7 +124,7 @@ def test_json_lines_are_records(landing: Landing, tmp_path: Path, prefix: bytes)
 def test_an_overlong_line_is_one_record_that_does_not_fit(
     landing: Landing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "RECORD_MAX_BYTES", 40)
+    monkeypatch.setattr(user_files, "RECORD_MAX_BYTES", 40)
     path = tmp_path / "s.jsonl"
     path.write_text('{"name": "A"}\n{"name": "' + "x" * 5_000_000 + '"}\n{"name": "C"}\n')
     assert (loaded(landing, path).rows, rows(landing, "name")) == (2, [("A",), ("C",)])
@@ -193,7 +193,7 @@ def test_a_loaded_file_is_loaded_again_only_on_request(landing: Landing, tmp_pat
 def test_a_load_that_was_cut_short_goes_on_where_it_was(
     landing: Landing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "CHUNK_ROWS", 2)
+    monkeypatch.setattr(user_files, "CHUNK_ROWS", 2)
     path = tmp_path / "s.csv"
     path.write_text("name\n" + "".join(f"n{number}\n" for number in range(7)))
     seen: list[Progress] = []
@@ -249,7 +249,7 @@ def test_a_row_means_the_same_in_json_and_in_parquet(found: list[tuple[Any, Any]
         pa.array([row[0] for row in found], pa.int64()),
         pa.array([row[1] for row in found], pa.float64()),
     ]
-    in_parquet = sources._parquet_chunk(
+    in_parquet = user_files._parquet_chunk(
         ["a", "b"], pa.record_batch(columns, ["a", "b"]), 1, 0, fitter
     ).fitted()
     in_json = fitter.fit([msgspec.json.encode({"a": a, "b": b}) for a, b in found])

@@ -114,7 +114,7 @@ class Failing:
         """A storm that the backend has taken in; its number."""
         played = self._scene
         storm = await played.strike(self._storm)
-        await played.backend.executes(played.crier.published, -1, self._plan.deadline_s)
+        await played.backend.executes(played.publisher.published, -1, self._plan.deadline_s)
         return storm
 
     # ── after ───────────────────────────────────────────────────────────────────────────────────────────────

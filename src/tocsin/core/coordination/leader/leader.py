@@ -15,7 +15,7 @@ leads;
 - while the log has much that no snapshot covers brokers' commands are not taken: brokers send them again, and wait for
   a snapshot. The leader's own commands (losses, takeovers) go on, in the room that is left;
 - nothing that follows from a command leaves before the command is in the log: notices are in the same append, and
-  ``Clear`` waits for it.
+  ``KnownUpTo`` waits for it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ from tocsin.core.coordination.leader.promotions import Promotions, StandbyTold, 
 from tocsin.core.coordination.leader.recruiting import RESTART_US, Network, Recruiting
 from tocsin.core.coordination.leader.rerouting import Rerouting
 from tocsin.core.coordination.leader.timers import CoordinatorTimer
-from tocsin.core.coordination.leader.waits import Clear as Cleared
-from tocsin.core.coordination.leader.waits import ClearanceWaits
+from tocsin.core.coordination.leader.waits import ClearanceWaits, Cleared
 from tocsin.core.coordination.names import Options, StoreNames
 from tocsin.core.coordination.state.backups import NONE as NO_BACKUPS
 from tocsin.core.coordination.state.backups import able
@@ -57,7 +56,7 @@ from tocsin.wire.commands import (
     Shunned,
     encode_command,
 )
-from tocsin.wire.control import Beat, Clear, Expected, Links, Refresh, Seen, Submit, Unknown, Unspoken
+from tocsin.wire.control import Beat, Expected, KnownUpTo, Links, Refresh, Seen, Submit, Unknown, Unspoken
 
 COMMANDS_MAX_BYTES: Final = 256 << 10  # of one batch, before the run that passes it
 PENDING_MAX: Final = 10_000  # commands of one broker that wait here; it sends the rest again
@@ -205,12 +204,12 @@ class Leader:
         member = self.state.members.get(broker)
         if member is not None and member.incarnation == incarnation:
             return member.applied + 1
-        return None if incarnation <= max(taken, self.state.lives.get(broker, -1)) else 1
+        return None if incarnation <= max(taken, self.state.incarnations.get(broker, -1)) else 1
 
     def _beat(self, message: Beat, now_us: int) -> list[Effect]:
         broker = message.broker
         if not self.state.is_member(broker, message.incarnation):
-            if message.incarnation <= self.state.lives.get(broker, -1):
+            if message.incarnation <= self.state.incarnations.get(broker, -1):
                 self.attention.detector.refute(broker, message.incarnation, now_us)
                 return self._answer(broker, Unknown(self.state.epoch, message.incarnation))
             if broker in self._taken:
@@ -349,7 +348,7 @@ class Leader:
     def _tell_clear(self, clear: Iterable[Cleared]) -> list[Effect]:
         effects: list[Effect] = []
         for broker, incarnation, number in clear:
-            effects += self._answer(broker, Clear(self.state.epoch, incarnation, number))
+            effects += self._answer(broker, KnownUpTo(self.state.epoch, incarnation, number))
         return effects
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -464,7 +463,7 @@ class Leader:
 
     # ── answers ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _answer(self, broker: str, message: Unknown | Expected | Clear | Unspoken) -> list[Effect]:
+    def _answer(self, broker: str, message: Unknown | Expected | KnownUpTo | Unspoken) -> list[Effect]:
         return [Send(to=broker_address(broker), message=message)] if _is_name(broker) else []
 
 

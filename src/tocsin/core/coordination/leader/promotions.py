@@ -124,7 +124,7 @@ class Promotions:
         brokers = [each for each in members if able(each)]
         for broker in brokers:
             self._peers[broker.id] = self._peers_of(broker, brokers, survival, links.get(broker.id, ()))
-        kept = {each.id for each in brokers} | survival.places.keys()
+        kept = {each.id for each in brokers} | survival.vacancies.keys()
         self._peers = {name: peers for name, peers in self._peers.items() if name in kept}
         self._again_us = None
         standbys = _free(survival, members)
@@ -190,18 +190,18 @@ class Promotions:
         pending: Collection[Promoted],
         now_us: int,
     ) -> tuple[list[Promoted], list[Effect]]:
-        """Who is promoted now, and what there is to ask and to say. ``pending`` are promotions on their way into the
-        log."""
+        """The promotions to make now, and what there is to ask and to say. ``pending`` are promotions on their way into
+        the log."""
         taken = {each.standby for each in pending}
         free = [each for each in _free(survival, members) if each.id not in taken]
         filled = {*survival.promotions.values(), *(each.broker for each in pending)}
-        self._empty = {name: self._empty.get(name) or _Empty(now_us) for name in survival.places}
+        self._empty = {name: self._empty.get(name) or _Empty(now_us) for name in survival.vacancies}
         self._vanished_us = {
             name: until_us for name, until_us in self._vanished_us.items() if until_us > now_us
         }
         for name in self._vanished_us.keys() & self._empty.keys():
             self._empty[name].comes_us = max(self._empty[name].comes_us, self._vanished_us[name])
-        places = [each.info for name, each in survival.places.items() if name not in filled]
+        places = [each.info for name, each in survival.vacancies.items() if name not in filled]
         if not places:
             return [], []
         there = {each.id for each in members}

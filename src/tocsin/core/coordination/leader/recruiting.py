@@ -199,7 +199,7 @@ class Recruiting:
     # ── looking ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def look(self, network: Network, now_us: int) -> list[Effect]:
-        """Who is recruited, given up or released now, and whom to ask."""
+        """Recruit, give up or release brokers, and ask those that have to say something first."""
         self._clients = dict(network.clients)
         infos = {each.id: each for each in network.members}
         for table in (self._told, self._silent):
@@ -359,7 +359,7 @@ class Recruiting:
         if ordered:
             return [self._let_go(ordered[-1], "an operator has it drained")]
         others = sum(each.id not in self._released for each in pool.free) - 1
-        if not recruits or others < self._rules.wanted or network.survival.places:
+        if not recruits or others < self._rules.wanted or network.survival.vacancies:
             self._enough_us.pop(pool.cluster, None)
         elif now_us - self._enough_us.setdefault(pool.cluster, now_us) >= self._rules.after_us:
             del self._enough_us[pool.cluster]

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 FORGET_US: Final = 6_000_000  # longer than any broker waits
 
 
-class Clear(NamedTuple):
+class Cleared(NamedTuple):
     """Every affected broker knows all commands of a broker up to a number."""
 
     broker: str
@@ -76,7 +76,7 @@ class ClearanceWaits:
         needs: Mapping[str, int],
         now_us: int,
         about: Collection[str] = (),
-    ) -> list[Clear]:
+    ) -> list[Cleared]:
         """Commands up to ``number`` are clear once each of these brokers has seen its notice; return the brokers that
         are clear now.
 
@@ -97,11 +97,11 @@ class ClearanceWaits:
             self._recent.append(wait)
         return self._advance(speaker)
 
-    def saw(self, broker: str, notice: int) -> list[Clear]:
+    def saw(self, broker: str, notice: int) -> list[Cleared]:
         """A broker has applied its notices up to this one; return the brokers that are clear now."""
         self._seen[broker] = max(notice, self._seen.get(broker, 0))
         awaited = self._awaited.get(broker, deque())
-        clear: list[Clear] = []
+        clear: list[Cleared] = []
         while awaited and awaited[0][0] <= notice:
             _, wait = awaited.popleft()
             wait.missing.pop(broker, None)
@@ -112,7 +112,7 @@ class ClearanceWaits:
             self._awaited.pop(broker, None)
         return clear
 
-    def gone(self, broker: str) -> list[Clear]:
+    def gone(self, broker: str) -> list[Cleared]:
         """Nobody waits for this broker any more, and it waits for nobody."""
         self._waits.pop(broker, None)
         awaited = self._awaited.get(broker)
@@ -142,12 +142,12 @@ class ClearanceWaits:
             if self._about.get(each) is wait:
                 del self._about[each]
 
-    def _advance(self, speaker: str) -> list[Clear]:
+    def _advance(self, speaker: str) -> list[Cleared]:
         waits = self._waits.get(speaker)
-        clear: list[Clear] = []
+        clear: list[Cleared] = []
         while waits and not waits[0].missing:
             done = waits.popleft()
-            clear = [Clear(speaker, done.incarnation, done.number)]
+            clear = [Cleared(speaker, done.incarnation, done.number)]
         if waits is not None and not waits:
             del self._waits[speaker]
         return clear

@@ -29,12 +29,12 @@ from tocsin.core.coordination.participant.signals import (
     BackupsKnown,
     DestinationsChanged,
     DetoursChanged,
-    PlacesChanged,
     Promoted,
     QuerySetKnown,
     RoutesChanged,
     StandDown,
     StandIn,
+    StandInsChanged,
     StreamChanged,
     StreamJoined,
     StreamLeft,
@@ -74,7 +74,7 @@ class NetworkView:
         # Query → topic → metadata, of each query that was answered.
         self.sets: dict[str, dict[str, Metadata]] = {}
         self._describes = False  # something was ever said of streams that are published here
-        self.places: dict[str, Moved] = {}  # lost brokers, and their stand-ins
+        self.vacancies: dict[str, Moved] = {}  # lost brokers, and their stand-ins
         self.replaced: dict[str, BrokerInfo] = {}  # brokers whose names standbys have, with those
         self._backed = Backed()
         self._stands_in: dict[str, int] = {}  # the brokers that this broker stands in for → epoch
@@ -95,9 +95,9 @@ class NetworkView:
         return bool(self._backed.locally or self._backed.remotely or self._stands_in)
 
     def found_at(self, broker: str) -> BrokerInfo | None:
-        """Who serves the clients of a broker that is lost: its stand-in, or the standby that has its name by now. None
+        """The broker that serves a lost broker's clients: its stand-in, or the standby that has its name by now. None
         if it is there itself, or nobody does."""
-        moved = self.places.get(broker)
+        moved = self.vacancies.get(broker)
         return self.replaced.get(broker) if moved is None else moved.to
 
     def forget(self, query: str) -> None:
@@ -152,10 +152,10 @@ class NetworkView:
         if described or (fresh and self._describes):
             self._describes = True
             effects.append(StreamsDescribed(streams=described, whole=fresh))
-        lost = set(self.places)
+        lost = set(self.vacancies)
         effects += self._take_places(places, stands_in, fresh)
         before, self.bypass = self.bypass, bypass
-        routed = self._take_routes(added, removed, infos, back=not lost <= self.places.keys())
+        routed = self._take_routes(added, removed, infos, back=not lost <= self.vacancies.keys())
         if before.around != bypass.around:
             routed.append(DetoursChanged(around=dict(bypass.around)))
         return [*routed, *effects]
@@ -163,21 +163,21 @@ class NetworkView:
     def _take_places(
         self, places: Mapping[str, Moved], stands_in: Mapping[str, int], fresh: bool
     ) -> list[Effect]:
-        before = dict(self.places)
-        for broker in [each for each in self.places if fresh and each not in places]:
-            del self.places[broker]
+        before = dict(self.vacancies)
+        for broker in [each for each in self.vacancies if fresh and each not in places]:
+            del self.vacancies[broker]
         if fresh:
             self.replaced = {}
         for broker, moved in places.items():
-            self.places.pop(broker, None)
+            self.vacancies.pop(broker, None)
             self.replaced.pop(broker, None)
             if moved.gone:
-                self.places[broker] = moved
+                self.vacancies[broker] = moved
             elif moved.to is not None:
                 self.replaced[broker] = moved.to
         effects: list[Effect] = []
-        if before != self.places:
-            effects.append(PlacesChanged(lost={each: moved.to for each, moved in self.places.items()}))
+        if before != self.vacancies:
+            effects.append(StandInsChanged(lost={each: moved.to for each, moved in self.vacancies.items()}))
         for broker in [
             each for each in self._stands_in if (fresh or each in places) and each not in stands_in
         ]:

@@ -46,7 +46,8 @@ from tocsin.core.coordination.participant.signals import (
     AllDispatched,
     AwaitAll,
     AwaitDispatch,
-    ClearTo,
+    ChangesKnown,
+    ChangesSettled,
     ClientsChanged,
     Deposed,
     Dispatched,
@@ -63,7 +64,6 @@ from tocsin.core.coordination.participant.signals import (
     QueriesChanged,
     Readdressed,
     RoleChanged,
-    Settled,
     StreamLeft,
 )
 from tocsin.core.coordination.participant.submission import CLEAR_US, PendingClears, Submission
@@ -91,7 +91,7 @@ from tocsin.model.network import COORDINATOR, BrokerInfo, Message, Role, Route, 
 from tocsin.model.stream import Metadata
 from tocsin.model.versions import speaks
 from tocsin.wire.commands import CHANCE_BITS
-from tocsin.wire.control import Clear, Expected, Measure, Pulse, Refresh, Seen, Unknown, Unspoken
+from tocsin.wire.control import Expected, KnownUpTo, Measure, Pulse, Refresh, Seen, Unknown, Unspoken
 from tocsin.wire.notices import Notice, decode_notice
 
 ANSWER_US: Final = 6_000_000  # longer than a store waits; an answer that is not there by then never comes
@@ -283,9 +283,9 @@ class Participant(TableMachine):
 
     def _beat(self, now_us: int) -> list[Effect]:
         timer = SetTimer(name=ParticipantTimer.BEAT, delay_us=self._heartbeat.interval_us)
-        return [timer, *self._heartbeat.look(now_us), *self._show_life(now_us)]
+        return [timer, *self._heartbeat.look(now_us), *self._say_alive(now_us)]
 
-    def _show_life(self, now_us: int) -> list[Effect]:
+    def _say_alive(self, now_us: int) -> list[Effect]:
         """A beat; at once when somebody begins to listen, so that it need not wait for what it has to know."""
         if not self.incarnation:
             return []
@@ -316,7 +316,7 @@ class Participant(TableMachine):
 
     def _on_message(self, event: Received, now_us: int) -> list[Effect]:
         message = event.message
-        if not isinstance(message, Pulse | Unknown | Expected | Clear | Measure | Unspoken):
+        if not isinstance(message, Pulse | Unknown | Expected | KnownUpTo | Measure | Unspoken):
             return []
         if message.epoch < self.epoch or message.incarnation != self.incarnation:
             return []
@@ -324,9 +324,9 @@ class Participant(TableMachine):
         effects: list[Effect] = []
         if message.epoch > self.epoch:
             self.epoch = message.epoch
-            effects += [*self._submission.led_anew(), *self._show_life(now_us)]
+            effects += [*self._submission.led_anew(), *self._say_alive(now_us)]
         elif isinstance(message, Pulse) and not message.heard:
-            effects += self._show_life(now_us)
+            effects += self._say_alive(now_us)
         match message:
             case Unspoken(levels=network):
                 own = speaks()
@@ -341,7 +341,7 @@ class Participant(TableMachine):
                 return [*effects, *self._join_anew()]
             case Expected(next=number):
                 return [*effects, *self._go_back(number, now_us)]
-            case Clear(number=number):
+            case KnownUpTo(number=number):
                 self._clear_to = max(self._clear_to, number)
                 return [*effects, *self._clear_known()]
             case Measure():
@@ -409,14 +409,14 @@ class Participant(TableMachine):
             return effects if missed_already else [*effects, *self._ask_everything()]
         self._behind_us = None
         effects += self._apply()
-        return [*effects, *self._show_life(now_us)] if first else effects
+        return [*effects, *self._say_alive(now_us)] if first else effects
 
     def _acknowledge(self, notice: Notice, now_us: int) -> list[Effect]:
         if notice.applied <= self._submission.applied:
             return []
         self._heartbeat.heard(now_us)
         ticket, effects = self._submission.acknowledge(notice.applied)
-        return [Settled(ticket=ticket), *effects] if ticket else effects
+        return [ChangesSettled(ticket=ticket), *effects] if ticket else effects
 
     def _apply(self) -> list[Effect]:
         """Apply what came, as far as the message log was delivered."""
@@ -474,7 +474,7 @@ class Participant(TableMachine):
         return self._clear(self._clearing.up_to(min(self._clear_to, self._effective)))
 
     def _clear(self, ticket: int) -> list[Effect]:
-        return [ClearTo(ticket=ticket)] if ticket else []
+        return [ChangesKnown(ticket=ticket)] if ticket else []
 
     # ── timers, and the end ─────────────────────────────────────────────────────────────────────────────────
 

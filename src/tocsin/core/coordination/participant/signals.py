@@ -47,7 +47,7 @@ class QueriesChanged(Event, frozen=True, kw_only=True):
 class ClientsChanged(Event, frozen=True, kw_only=True):
     """Something about a client that publishes, or about streams.
 
-    ``Settled`` says when it is in the log, ``ClearTo`` when messages that come after it may be sent on.
+    ``ChangesSettled`` says when it is in the log, ``ChangesKnown`` when messages that come after it may be sent on.
     """
 
     ticket: int
@@ -177,7 +177,7 @@ class DestinationsChanged(Effect, frozen=True, kw_only=True):
     """Clients of this broker should go elsewhere than before if it is lost."""
 
 
-class PlacesChanged(Effect, frozen=True, kw_only=True):
+class StandInsChanged(Effect, frozen=True, kw_only=True):
     """Other brokers than before are lost, or others stand in for them."""
 
     lost: Mapping[str, BrokerInfo | None]  # all that are lost, with their stand-ins
@@ -262,7 +262,7 @@ class StreamsDescribed(Effect, frozen=True, kw_only=True):
 
 
 class StreamRefused(Effect, frozen=True, kw_only=True):
-    """Metadata of a topic, or a query (by its id), were refused; told before ``Settled`` of the same ticket."""
+    """Metadata of a topic, or a query (by its id), were refused; told before ``ChangesSettled`` of the same ticket."""
 
     subject: str
     problem: str
@@ -281,13 +281,13 @@ class AwaitDispatch(Effect, frozen=True, kw_only=True):
     position: int
 
 
-class Settled(Effect, frozen=True, kw_only=True):
+class ChangesSettled(Effect, frozen=True, kw_only=True):
     """Changes up to this ticket are in the log: whatever fails now, they are not lost."""
 
     ticket: int
 
 
-class ClearTo(Effect, frozen=True, kw_only=True):
+class ChangesKnown(Effect, frozen=True, kw_only=True):
     """Messages that wait for changes up to this ticket may be sent on."""
 
     ticket: int

@@ -36,7 +36,7 @@ class Backups(msgspec.Struct, frozen=True, array_like=True):
     remote: str | None = None
 
 
-class Place(msgspec.Struct, frozen=True, array_like=True):
+class Vacancy(msgspec.Struct, frozen=True, array_like=True):
     """A lost broker, and the broker that stands in for it; None if there is none."""
 
     by: str | None
@@ -57,7 +57,7 @@ class Survival:
         self._plan: dict[str, Backups] = {}
         # Broker → those whose backup it is, by the plan; None: to be worked out.
         self._backing: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] | None = None
-        self.places: dict[str, Place] = {}  # by the broker that is gone, the oldest first
+        self.vacancies: dict[str, Vacancy] = {}  # by the broker that is gone, the oldest first
         self.promotions: dict[str, str] = {}  # standby → the broker that it is to become
         self.epoch = 0
         self._moved: dict[str, None] = {}  # places that changed
@@ -96,16 +96,16 @@ class Survival:
 
     def stands_in(self, broker: str) -> bool:
         """Whether it stands in for a broker that is gone, or may have to: it has a copy of it."""
-        if any(held.by == broker for held in self.places.values()):
+        if any(held.by == broker for held in self.vacancies.values()):
             return True
-        return any(each in self.places for each in self._backed_by(broker))
+        return any(each in self.vacancies for each in self._backed_by(broker))
 
     # ── what happens ────────────────────────────────────────────────────────────────────────────────────────
 
     def planned(self, plan: Mapping[str, Backups]) -> None:
         """Apply a plan of backups. For a lost broker the old plan counts while its place does."""
-        kept = {broker: self.plan[broker] for broker in self.places if broker in self.plan}
-        fresh = {broker: backups for broker, backups in plan.items() if broker not in self.places} | kept
+        kept = {broker: self.plan[broker] for broker in self.vacancies if broker in self.plan}
+        fresh = {broker: backups for broker, backups in plan.items() if broker not in self.vacancies} | kept
         for broker in {*self.plan, *fresh}:
             before, after = self.plan.get(broker, NONE), fresh.get(broker, NONE)
             if before != after:
@@ -115,7 +115,7 @@ class Survival:
 
     def promoted(self, broker: str, standby: str) -> None:
         """A standby is to take the place of a broker that is gone."""
-        if broker in self.places and standby not in self.promotions:
+        if broker in self.vacancies and standby not in self.promotions:
             self._end_promotion(broker)
             self.promotions[standby] = broker
             self._promoted[standby] = None
@@ -127,7 +127,7 @@ class Survival:
     def joined(self, broker: str) -> None:
         """A broker has come, or come back."""
         self._end_promotion(broker)
-        if self.places.pop(broker, None) is not None:
+        if self.vacancies.pop(broker, None) is not None:
             self._moved[broker] = None
         self._concern(broker, self.plan.get(broker, NONE))
         for other in self._backed_by(broker):
@@ -137,7 +137,7 @@ class Survival:
         """A broker that is there is reached elsewhere. All are to know where it serves the clients of others, and its
         own if a standby has its name, or had it.
         """
-        self._moved.update((place, None) for place, held in self.places.items() if held.by == after.id)
+        self._moved.update((place, None) for place, held in self.vacancies.items() if held.by == after.id)
         if before.certified or after.certified:
             self._moved[after.id] = None
 
@@ -148,14 +148,14 @@ class Survival:
         if able(info):
             self._take(info, members)
         self._concern(broker, self.plan.get(broker, NONE))  # nobody needs a link to it any more
-        for held in tuple(self.places.values()):
+        for held in tuple(self.vacancies.values()):
             if held.by == broker:
                 self._take(held.info, members)
         for other in self._backed_by(broker):
             self._concern(other, self.plan[other])
-        while len(self.places) > PLACES_MAX:
-            oldest = next(iter(self.places))
-            del self.places[oldest]
+        while len(self.vacancies) > PLACES_MAX:
+            oldest = next(iter(self.vacancies))
+            del self.vacancies[oldest]
             self._plan.pop(oldest, None)
             self._backing = None
             self._end_promotion(oldest)
@@ -164,7 +164,7 @@ class Survival:
         backups = self.plan.get(info.id, NONE)
         by = next((each for each in (backups.local, backups.remote) if each in members), None)
         self.epoch += 1
-        self.places[info.id] = Place(by, self.epoch, info)
+        self.vacancies[info.id] = Vacancy(by, self.epoch, info)
         self._moved[info.id] = None
 
     def _concern(self, broker: str, backups: Backups) -> None:
@@ -189,7 +189,7 @@ class Survival:
             item = self._moved_item(broker, infos)
             for each in sorted(infos):
                 told.setdefault(each, []).append(item)
-            place = self.places.get(broker)
+            place = self.vacancies.get(broker)
             if place is not None and place.by in infos:
                 assert place.by is not None
                 told[place.by].append(TakeOver(broker, place.epoch))
@@ -200,12 +200,12 @@ class Survival:
         return told
 
     def _promote(self, standby: str) -> Promote:
-        return Promote(self.places[self.promotions[standby]].info)
+        return Promote(self.vacancies[self.promotions[standby]].info)
 
     def everything(self, broker: str, infos: Mapping[str, BrokerInfo]) -> Iterable[Item]:
         """All that a member has to know."""
         yield self._backed(broker, infos)
-        for place, held in self.places.items():
+        for place, held in self.vacancies.items():
             yield self._moved_item(place, infos)
             if held.by == broker:
                 yield TakeOver(place, held.epoch)
@@ -228,7 +228,7 @@ class Survival:
         )
 
     def _moved_item(self, broker: str, infos: Mapping[str, BrokerInfo]) -> Moved:
-        place = self.places.get(broker)
+        place = self.vacancies.get(broker)
         if place is None:
             info = infos.get(broker)
             return Moved(broker, info if info is not None and info.certified else None, self.epoch)

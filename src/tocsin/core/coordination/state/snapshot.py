@@ -4,7 +4,7 @@ Derived state (routes, which streams satisfy which queries, counts of interests)
 snapshot can be wrong only about what brokers declared.
 
 A snapshot is a sequence of items, each about one thing, in an order in which each can be put back when it is read:
-the head, lives, clients, queries, streams, members, their interests, takeovers, and cut links.
+the head, incarnations, clients, queries, streams, members, their interests, takeovers, and cut links.
 A piece holds whole items, so that neither reading nor working out has to be done at once: ``rebuild`` gives way after
 each slice of them.
 
@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from tocsin.core.coordination.names import SLICE
-from tocsin.core.coordination.state.backups import Backups, Place
+from tocsin.core.coordination.state.backups import Backups, Vacancy
 from tocsin.core.coordination.state.publishers import Client, Keys, Stream
 from tocsin.core.coordination.state.state import Member, State, wants_messages
 from tocsin.errors import Malformed
@@ -45,7 +45,7 @@ class _Head(_Item, array_like=True, tag=0, gc=False):
     told: int = 0
 
 
-class _Life(_Item, array_like=True, tag=1, gc=False):
+class _Incarnation(_Item, array_like=True, tag=1, gc=False):
     """In order: the oldest are forgotten first."""
 
     broker: str
@@ -113,11 +113,11 @@ class _Plan(_Item, array_like=True, tag=9, gc=False):
     backups: Backups
 
 
-class _Place(_Item, array_like=True, tag=10, gc=False):
+class _Vacancy(_Item, array_like=True, tag=10, gc=False):
     """The stand-in for a lost broker. In order: the oldest are forgotten first."""
 
     broker: str
-    place: Place
+    vacancy: Vacancy
 
 
 class _Promotion(_Item, array_like=True, tag=12, gc=False):
@@ -152,7 +152,7 @@ class _Debt(_Item, array_like=True, tag=15, gc=False):
 
 _AnyItem = (
     _Head
-    | _Life
+    | _Incarnation
     | _Client
     | _Query
     | _Stream
@@ -161,7 +161,7 @@ _AnyItem = (
     | _Filters
     | _Asked
     | _Plan
-    | _Place
+    | _Vacancy
     | _Epoch
     | _Promotion
     | _Cut
@@ -211,8 +211,8 @@ def take(state: State) -> list[bytes]:
 
 def _items(state: State) -> Iterator[_Item]:
     presence = state.presence
-    for broker, incarnation in state.lives.items():
-        yield _Life(broker, incarnation)
+    for broker, incarnation in state.incarnations.items():
+        yield _Incarnation(broker, incarnation)
     for name, c in presence.clients.items():
         yield _Client(name, c.broker, c.cluster, c.expiry_s, c.epoch, c.until_us)
     for query in sorted(state.askers):
@@ -231,8 +231,8 @@ def _items(state: State) -> Iterator[_Item]:
             yield _Asked(broker, queries)
     for broker, backups in state.survival.plan.items():
         yield _Plan(broker, backups)
-    for broker, place in state.survival.places.items():
-        yield _Place(broker, place)
+    for broker, vacancy in state.survival.vacancies.items():
+        yield _Vacancy(broker, vacancy)
     for standby, broker in state.survival.promotions.items():
         yield _Promotion(standby, broker)
     yield _Epoch(state.survival.epoch)
@@ -293,8 +293,8 @@ def _put_back(state: State, item: _AnyItem, size: int) -> Iterator[int]:
     """Do so, and say in between what it has cost."""
     yield 1
     match item:
-        case _Life(broker=broker, incarnation=incarnation):
-            state.lives[broker] = incarnation
+        case _Incarnation(broker=broker, incarnation=incarnation):
+            state.incarnations[broker] = incarnation
         case _Client():
             client = Client(item.broker, item.cluster, item.expiry_s, item.epoch)
             client.until_us = item.until_us
@@ -320,8 +320,8 @@ def _put_back(state: State, item: _AnyItem, size: int) -> Iterator[int]:
                     yield from _want(state, broker, state.matching.topics(query), size)
         case _Plan(broker=broker, backups=backups):
             state.survival.restore(broker, backups)
-        case _Place(broker=broker, place=place):
-            state.survival.places[broker] = place
+        case _Vacancy(broker=broker, vacancy=vacancy):
+            state.survival.vacancies[broker] = vacancy
         case _Promotion(standby=standby, broker=broker):
             state.survival.promotions[standby] = broker
         case _Epoch(epoch=epoch):

@@ -105,7 +105,7 @@ class State:
         self.level = 0  # of the protocol; grows
         self.led = LEVEL_0_1_0  # what the leader speaks
         self.members: dict[str, Member] = {}
-        self.lives: dict[str, int] = {}  # broker → its newest incarnation, also of those that are gone
+        self.incarnations: dict[str, int] = {}  # broker → its newest incarnation, also of those that are gone
         self.presence = PublisherDirectory()
         self.matching = Matching()
         self.interest = Interest()
@@ -208,7 +208,9 @@ class State:
     def _is_next(self, broker: str, incarnation: int, number: int, command: BrokerCommand) -> bool:
         """Whether a command is the next one: a repeat, or a command of an earlier incarnation, has no effect."""
         if isinstance(command, Joined):
-            new = number == 1 and command.info.id == broker and incarnation > self.lives.get(broker, -1)
+            new = (
+                number == 1 and command.info.id == broker and incarnation > self.incarnations.get(broker, -1)
+            )
             return new and fits(command.speaks, self.spoken(broker))
         member = self.members.get(broker)
         return member is not None and (member.incarnation, member.applied) == (incarnation, number - 1)
@@ -245,8 +247,8 @@ class State:
             if before.info != info:
                 self.survival.readdressed(before.info, info)
         self.members[info.id] = Member(info, incarnation, speaks)
-        self.lives.pop(info.id, None)
-        self.lives[info.id] = incarnation
+        self.incarnations.pop(info.id, None)
+        self.incarnations[info.id] = incarnation
         self.interest.join(info)
         self.survival.joined(info.id)
         self.detours.joined(info.id)
@@ -259,9 +261,9 @@ class State:
         self.interest.leave(broker)
         self.survival.lost(member.info, self.members)
         self.detours.lost(broker)
-        gone = [each for each in self.lives if each not in self.members]
+        gone = [each for each in self.incarnations if each not in self.members]
         for each in gone[: max(0, len(gone) - LIVES_MAX)]:
-            del self.lives[each]
+            del self.incarnations[each]
 
     def _change_filters(self, member: Member, added: tuple[str, ...], removed: tuple[str, ...]) -> None:
         fresh = [each for each in dict.fromkeys(added) if each not in member.filters]

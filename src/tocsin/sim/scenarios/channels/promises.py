@@ -9,7 +9,7 @@ from tocsin.core.delivery.stored_session import decode_session, session_key
 from tocsin.core.machine import Say
 from tocsin.core.shared.stored_group import GROUP_KEYS, decode_group
 from tocsin.model.network import Address
-from tocsin.model.results import decode_notice, decode_subscription, place
+from tocsin.model.results import decode_notice, decode_subscription, result_position
 from tocsin.ports import Change, Entry
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.process.broker import broker_at
@@ -89,7 +89,7 @@ class Arrive(Invariant):
         if tick in self._ticks:
             self.broken(f"there are two notices of tick {tick}")
         self._ticks.append(tick)
-        self._places[tick] = place(entry.position, 0)
+        self._places[tick] = result_position(entry.position, 0)
 
     def _on_subscribed(self, client: Address, say: Say) -> None:
         subscription = (client, str(say.facts["name"]))

@@ -110,7 +110,7 @@ def let_come(
     world: World, guests: Mapping[str, Sequence[str]], brokers: Sequence[str], until_us: int
 ) -> None:
     """Have clients come, most of the time to a broker that is near; ``guests`` are they, each with those that are."""
-    chance = world.streams.stream("clients")
+    chance = world.chances.of("clients")
     names = tuple(guests)
     for number in range(COMINGS):
         at_us, guest = chance.below(until_us), chance.one_of(names)

@@ -42,10 +42,10 @@ class Standing(Invariant):
         self.wanted = 0  # how often somebody had to have routes
 
     def attach(self, world: World) -> None:
-        world.observers.on_life(self._life)
+        world.observers.on_happening(self._on_happening)
         world.at(LOOK_US, self._look)
 
-    def _life(self, address: Address, happening: str) -> None:
+    def _on_happening(self, address: Address, happening: str) -> None:
         self._changed_us[address] = self._world.now_us
 
     def _look(self) -> None:
@@ -79,7 +79,7 @@ class Standing(Invariant):
         if len(leading) > 1:
             self.broken(f"{' and '.join(leading)} both take themselves for the landmark")
         for gone in (each for each in cluster if each not in alive):
-            if any(gone in broker.member.picture.places for broker in alive.values()):
+            if any(gone in broker.member.picture.vacancies for broker in alive.values()):
                 continue  # a leader had named the stand-in before the cut
             backups = sorted(each for each, broker in alive.items() if gone in broker.backs)
             found = [each for each, broker in alive.items() if gone in broker.parts.takeovers.brokers]

@@ -38,7 +38,7 @@ class Client:
 
     def __init__(self) -> None:
         self.broker: Address | None = None
-        self.shell: Shell | None = None  # of the broker's life in which it connected
+        self.shell: Shell | None = None  # of the broker's process to which it connected
         self.expiry_s = 0
         self.epoch = 0
         self.topics: dict[str, None] = {}
@@ -55,7 +55,7 @@ class Clients:
         self._world = world
         self._shells = shells
         self._brokers = tuple(shells.infos)
-        self._chance = world.streams.stream("clients")
+        self._chance = world.chances.of("clients")
         acts: tuple[tuple[Callable[[], None], int], ...] = (
             (self._subscribe, 2),
             (self._ask, 3),

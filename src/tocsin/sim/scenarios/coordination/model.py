@@ -64,12 +64,12 @@ class Model:
         self.now_us = 0
         self.limits = Limits()
         self.brokers: dict[str, Broker] = {}
-        self.lives: dict[str, int] = {}
+        self.incarnations: dict[str, int] = {}
         self.clients: dict[str, Client] = {}
         self.streams: dict[str, Stream] = {}
         self.plan: dict[str, tuple[str | None, str | None]] = {}  # broker → its local and its remote backup
         self.shunned: tuple[str, ...] = ()
-        self.places: dict[str, str | None] = {}  # broker that is gone → its backup that has taken over
+        self.vacancies: dict[str, str | None] = {}  # broker that is gone → its backup that has taken over
 
     # ── what it says ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -130,14 +130,16 @@ class Model:
                 case Shunned(hubs=hubs):
                     self.shunned = hubs
                 case Planned(backups=backups):
-                    kept = {name: plan for name, plan in self.plan.items() if name in self.places}
+                    kept = {name: plan for name, plan in self.plan.items() if name in self.vacancies}
                     made = {name: (local, remote) for name, local, remote in backups}
-                    self.plan = {name: plan for name, plan in made.items() if name not in self.places} | kept
+                    self.plan = {
+                        name: plan for name, plan in made.items() if name not in self.vacancies
+                    } | kept
 
     def _take_places(self, lost: str) -> None:
-        for broker in [lost, *(each for each, by in self.places.items() if by == lost)]:
+        for broker in [lost, *(each for each, by in self.vacancies.items() if by == lost)]:
             there = [each for each in self.plan.get(broker, ()) if each in self.brokers]
-            self.places[broker] = there[0] if there else None
+            self.vacancies[broker] = there[0] if there else None
 
     def _pass_time(self) -> None:
         ends = [(each.until_us, name) for name, each in self.clients.items() if each.until_us is not None]
@@ -151,13 +153,13 @@ class Model:
 
     def _said(self, name: str, incarnation: int, number: int, command: BrokerCommand) -> None:
         if isinstance(command, Joined):
-            if number != 1 or incarnation <= self.lives.get(name, -1):
+            if number != 1 or incarnation <= self.incarnations.get(name, -1):
                 return
             if name in self.brokers:
                 self._gone(name)
             self.brokers[name] = Broker(command.info, incarnation)
-            self.lives[name] = incarnation
-            self.places.pop(name, None)
+            self.incarnations[name] = incarnation
+            self.vacancies.pop(name, None)
         broker = self.brokers.get(name)
         if broker is None or (broker.incarnation, broker.applied) != (incarnation, number - 1):
             return

@@ -14,13 +14,13 @@ from tocsin.core.coordination.participant.signals import (
     AllDispatched,
     AwaitAll,
     AwaitDispatch,
-    ClearTo,
+    ChangesKnown,
+    ChangesSettled,
     ClientsChanged,
     Dispatched,
     Orphaned,
     QuerySetKnown,
     RoutesChanged,
-    Settled,
     StreamChanged,
     StreamJoined,
     StreamLeft,
@@ -72,8 +72,8 @@ class Shells:
         self.on_settled: list[Callable[[Address, Shell, int], None]] = []
         self.on_turn: list[Callable[[Address, str, str, str], None]] = []
         self._world = world
-        self._chance = world.streams.stream("data")
-        world.observers.on_life(self._life)
+        self._chance = world.chances.of("data")
+        world.observers.on_happening(self._on_happening)
         world.own(RoutesChanged, self._change_routes)
         world.own(QuerySetKnown, self._know)
         world.own(StreamJoined, self._join)
@@ -85,10 +85,10 @@ class Shells:
         world.own(StreamsDescribed, self._describe)
         world.own(AwaitDispatch, self._await)
         world.own(AwaitAll, self._await_all)
-        world.own(Settled, self._settle)
-        world.own(ClearTo, self._clear)
+        world.own(ChangesSettled, self._settle)
+        world.own(ChangesKnown, self._clear)
 
-    def _life(self, address: Address, happening: str) -> None:
+    def _on_happening(self, address: Address, happening: str) -> None:
         if address in self.infos and happening == "started":
             self.shells[address] = Shell()
 
@@ -200,13 +200,13 @@ class Shells:
     def _post(self, address: Address, event: Dispatched | AllDispatched) -> None:
         self._world.post(address, event)
 
-    def _settle(self, address: Address, effect: Settled) -> None:
+    def _settle(self, address: Address, effect: ChangesSettled) -> None:
         shell = self.shells[address]
         for hook in self.on_settled:
             hook(address, shell, effect.ticket)
         shell.settled = effect.ticket
 
-    def _clear(self, address: Address, effect: ClearTo) -> None:
+    def _clear(self, address: Address, effect: ChangesKnown) -> None:
         shell = self.shells[address]
         shell.cleared = max(shell.cleared, effect.ticket)
         free = [message for ticket, message in shell.held if ticket <= shell.cleared]

@@ -13,10 +13,10 @@ from tocsin.core.coordination.participant.signals import (
     BackupsKnown,
     Deposed,
     DestinationsChanged,
-    PlacesChanged,
     Promoted,
     StandDown,
     StandIn,
+    StandInsChanged,
 )
 from tocsin.core.coordination.state.backups import Backups
 from tocsin.model.network import Address, BrokerInfo, broker_address
@@ -39,7 +39,7 @@ def overlook_standings(world: World) -> None:
         Promoted,
         Deposed,
         DestinationsChanged,
-        PlacesChanged,
+        StandInsChanged,
     ):
         world.own(kind, lambda address, effect: None)
 
@@ -53,11 +53,11 @@ class Standings(Invariant):
         self._world = world
         self._history = history
         self._addresses = {broker_address(info.id): info.id for info in brokers}
-        self._chance = world.streams.stream("plans")
+        self._chance = world.chances.of("plans")
         self._known: dict[Address, BackupsKnown] = {}
         self._stands_in: dict[Address, dict[str, int]] = {}  # broker → whom it stands in for, and the epoch
         self._holders: dict[tuple[str, int], Address] = {}  # place and epoch → who held it
-        world.observers.on_life(self._life)
+        world.observers.on_happening(self._on_happening)
         world.own(WantPlan, self._plan)
         world.own(BackupsKnown, self._know)
         world.own(StandIn, self._stand_in)
@@ -65,7 +65,7 @@ class Standings(Invariant):
         world.own(Promoted, lambda address, effect: None)
         world.own(Deposed, lambda address, effect: None)
         world.own(DestinationsChanged, lambda address, effect: None)
-        world.own(PlacesChanged, lambda address, effect: None)
+        world.own(StandInsChanged, lambda address, effect: None)
 
     def attach(self, world: World) -> None:
         world.observers.on_entry(self._history.log, self._look)
@@ -74,14 +74,14 @@ class Standings(Invariant):
         """A notice says the same of lost brokers' places as its batch means."""
         if entry.subject == self._history.subject:
             return
-        places = self._history.model.places
+        places = self._history.model.vacancies
         for item in decode_notice(entry.payload).items:
             if isinstance(item, Moved):
                 said = (item.gone, item.to and item.to.id)
                 if said != (item.broker in places, places.get(item.broker)):
                     self.broken(f"the notice at {entry.position} says {said} of {item.broker}: {places}")
 
-    def _life(self, address: Address, happening: str) -> None:
+    def _on_happening(self, address: Address, happening: str) -> None:
         if happening == "started":
             self._known.pop(address, None)
             self._stands_in.pop(address, None)
@@ -116,10 +116,12 @@ class Standings(Invariant):
         for address, name in self._addresses.items():
             participant = world.machine(address)
             assert isinstance(participant, Participant)
-            seen = {broker: moved.to and moved.to.id for broker, moved in participant.picture.places.items()}
-            if seen != model.places:
-                self.broken(f"{address} knows of places {seen}, and the log says {model.places}")
-            held = {broker for broker, by in model.places.items() if by == name}
+            seen = {
+                broker: moved.to and moved.to.id for broker, moved in participant.picture.vacancies.items()
+            }
+            if seen != model.vacancies:
+                self.broken(f"{address} knows of places {seen}, and the log says {model.vacancies}")
+            held = {broker for broker, by in model.vacancies.items() if by == name}
             if set(self._stands_in.get(address, ())) != held:
                 self.broken(f"{address} stands in for {self._stands_in.get(address)}, and should for {held}")
             self._look_at_backups(address, name)

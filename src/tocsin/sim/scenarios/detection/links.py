@@ -32,10 +32,10 @@ class PlayedLinks:
         self._world = world
         self._brokers = tuple(brokers)
         self._names = {broker_address(each): each for each in self._brokers}
-        self._chance = world.streams.stream("links")
+        self._chance = world.chances.of("links")
         self._until_us = until_us
         self._sessionless_us: dict[str, int] = {}  # brokers that the bus does not find → until when
-        world.observers.on_life(self._life)
+        world.observers.on_happening(self._on_happening)
         world.own(AskPresence, self._ask)
         if until_us:
             self._later(MILLION, 3 * MILLION, self._disturb)
@@ -45,7 +45,7 @@ class PlayedLinks:
 
     # ── links ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _life(self, address: Address, happening: str) -> None:
+    def _on_happening(self, address: Address, happening: str) -> None:
         broker = self._names.get(address)
         if broker is None or happening not in ("crashed", "stopped"):
             return

@@ -78,9 +78,9 @@ class Knows(_Losses):
 
     def attach(self, world: World) -> None:
         super().attach(world)
-        world.observers.on_life(self._life)
+        world.observers.on_happening(self._on_happening)
 
-    def _life(self, address: Address, happening: str) -> None:
+    def _on_happening(self, address: Address, happening: str) -> None:
         self._disturbed_us[address] = self._world.now_us
 
     def lost(self, command: Lost) -> None:

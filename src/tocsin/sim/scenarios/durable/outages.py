@@ -42,7 +42,7 @@ def lengthened(faults: Profile) -> Profile:
 
 def forgetful(world: World, log: LogSpec) -> LogSpec:
     """The same log, which remembers ids for no longer than chance says."""
-    window_s = WINDOW_S_MIN + world.streams.stream("window").below(WINDOW_S_MAX - WINDOW_S_MIN + 1)
+    window_s = WINDOW_S_MIN + world.chances.of("window").below(WINDOW_S_MAX - WINDOW_S_MIN + 1)
     return msgspec.structs.replace(log, dedupe_window_s=float(window_s))
 
 

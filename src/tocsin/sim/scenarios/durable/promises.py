@@ -22,7 +22,7 @@ def client_at(world: World, address: Address) -> object:
 
 
 def message_key(publication: Publication) -> Key:
-    """Who published a message, and its number."""
+    """A message's publisher, and its number."""
     return publication.client, int(publication.payload)
 
 

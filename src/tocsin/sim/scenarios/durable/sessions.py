@@ -46,7 +46,7 @@ class Doors(Invariant):
         self._world = world
         world.observers.on_say("client accepted", self._on_accepted)
         world.observers.on_say("connection closed", self._on_closed)
-        world.observers.on_life(self._on_life)
+        world.observers.on_happening(self._on_happening)
 
     def _on_accepted(self, broker: Address, say: Say) -> None:
         door = (broker, cast(str, say.facts["subscriber"]))
@@ -59,7 +59,7 @@ class Doors(Invariant):
     def _on_closed(self, broker: Address, say: Say) -> None:
         self._close(self.visits.get((broker, cast(str, say.facts["subscriber"]))))
 
-    def _on_life(self, node: Address, happening: str) -> None:
+    def _on_happening(self, node: Address, happening: str) -> None:
         if happening in ("crashed", "stopped"):
             for (broker, _), visit in self.visits.items():
                 if broker == node:

@@ -3,8 +3,8 @@
 Brokers are those that ship (``sim.process``), and clients speak MQTT to them. Members lose connections, leave, and come
 back to any broker; one stays where it is for as long as it can, so that nothing is put right by its coming back. In one
 group nobody lasts, and so it ends and is created again many times. Brokers crash, sleep and freeze, also for longer
-than a life lasts. The store is in trouble more often than in other scenarios: what it did and did not answer is what
-groups are most easily wrong about. So is how far one has heard of the log: brokers lag.
+than an incarnation lasts. The store is in trouble more often than in other scenarios: what it did and did not answer is
+what groups are most easily wrong about. So is how far one has heard of the log: brokers lag.
 """
 
 from __future__ import annotations

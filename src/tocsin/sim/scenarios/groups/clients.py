@@ -7,7 +7,9 @@ from tocsin.sim.process.restless import AlarmingPublisher, Subscriber
 
 # Up to a second between messages: so that there are some for as long as there is trouble.
 PATIENCE_MASK = 0xFFFFF
-VISIT_MASK = 0xFFFFFF  # up to seventeen seconds: longer than a broker's life lasts that is not refreshed
+VISIT_MASK = (
+    0xFFFFFF  # up to seventeen seconds: longer than a broker's incarnation lasts that is not refreshed
+)
 AWAY_FACTOR = 4  # visitors are away for so much longer than others: so that a group of them ends often
 
 

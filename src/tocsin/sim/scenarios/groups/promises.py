@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import cast
 
 from tocsin.core.machine import Say
-from tocsin.core.shared.stored_group import StoredGroup, decode_group, decode_life, life_key
+from tocsin.core.shared.stored_group import StoredGroup, decode_group, decode_incarnation, incarnation_key
 from tocsin.core.shared.stored_group import group_key as key_of
 from tocsin.model.network import Address
 from tocsin.ports import Change
@@ -212,14 +212,16 @@ class NothingLeft(Invariant):
         cell = table.get(key_of(self._fleeting), world.now_us)
         members = {} if cell is None else decode_group(cell.value).members
         for client, member in members.items():
-            life = table.get(life_key(member.life), world.now_us)
-            if life is not None and decode_life(life.value) == member.life:  # else nobody is there to see it
+            incarnation = table.get(incarnation_key(member.incarnation), world.now_us)
+            if (
+                incarnation is not None and decode_incarnation(incarnation.value) == member.incarnation
+            ):  # else nobody is there to see it
                 self.broken(f"{client} is gone, and {self._fleeting} does not know it")
 
     def _look(self, group: StoredGroup) -> None:
         if group.claims or group.free:
             self.broken(f"{group.name} has not settled {group.claims}, and not given out {group.free}")
-        away = [client for client, member in group.members.items() if not member.life]
+        away = [client for client, member in group.members.items() if not member.incarnation]
         if away:
             self.broken(f"{', '.join(away)} is there, and {group.name} does not know it")
         for visitor in self._visitors:

@@ -79,7 +79,7 @@ def build(
     stage.add_coordinators(*COORDINATORS)
     stage.add_brokers()
     wires = stage.wires
-    chance = world.streams.stream("links")
+    chance = world.chances.of("links")
     _spread(world)
     traffic = Traffic()
     drawn = {name: tuple(chance.some_of(TOPICS, chance.between(0, len(TOPICS)))) for name in BROKERS}
@@ -104,7 +104,7 @@ def build(
 
 def _spread(world: World) -> None:
     """Put brokers near each other and far from each other."""
-    chance = world.streams.stream("distances")
+    chance = world.chances.of("distances")
     usual = Link(fifo=True)
     links: dict[frozenset[Address], Link] = {}
     for at, one in enumerate(BROKERS):

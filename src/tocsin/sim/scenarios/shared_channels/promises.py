@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tocsin.core.shared.stored_group import GROUP_KEYS, decode_group
 from tocsin.model.network import Address
-from tocsin.model.results import decode_notice, decode_subscription, place
+from tocsin.model.results import decode_notice, decode_subscription, result_position
 from tocsin.ports import Change, Entry
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.process.messages import Written
@@ -31,7 +31,7 @@ class Results(Written):
         world.observers.on_entry(CHANNELS.notices.name, self._on_notice)
 
     def end(self, world: World) -> int:
-        return place(world.store.logs[CHANNELS.notices.name].last_position + 1, 0) - 1
+        return result_position(world.store.logs[CHANNELS.notices.name].last_position + 1, 0) - 1
 
     def _on_file(self, entry: Entry) -> None:
         part = part_of(entry)
@@ -46,7 +46,7 @@ class Results(Written):
                 if key in self.copies:
                     self.broken(f"there are two notices of tick {tick}")
                 self.copies[key] = 1
-                self.first[key] = place(entry.position, ordinal)
+                self.first[key] = result_position(entry.position, ordinal)
                 self.topics[key] = self._patterns[row.k]
                 self.entries.append((self.first[key], key, self.topics[key], 1))
 

@@ -308,7 +308,7 @@ class _Script:
         self._heard = heard
         self._brokers = brokers
         self._until_us = until_us
-        self._chance: Chance = world.streams.stream("clients")
+        self._chance: Chance = world.chances.of("clients")
         for name in NAMES:
             world.add(name, lambda _disk, name=name: Publisher(name, heard))  # type: ignore[misc]
         acts: tuple[tuple[Callable[[int], None], int], ...] = (

@@ -19,7 +19,7 @@ from tocsin.ports import Entry
 from tocsin.sim.chance import MILLION
 from tocsin.sim.invariants import Invariant
 from tocsin.sim.process.stage import LOG
-from tocsin.sim.scenarios.survival.looking import RESTARTED, STANDS_IN, Brokers, Life, Running
+from tocsin.sim.scenarios.survival.looking import RESTARTED, STANDS_IN, Brokers, Running, ServedClient
 from tocsin.sim.scenarios.survival.programs import WILLS, Mortal, Resident, key_of
 from tocsin.sim.world import World
 
@@ -65,7 +65,7 @@ class NotOfTheLiving(Invariant):
     def __init__(self, brokers: Brokers, residents: Sequence[Resident]) -> None:
         self._brokers = brokers
         self._residents = {each.name for each in residents}
-        self._lives: dict[str, list[Life]] = {}  # client → its connections, oldest first
+        self._served: dict[str, list[ServedClient]] = {}  # client → its connections, oldest first
         self._left: dict[
             str, list[Running]
         ] = {}  # will → the brokers that know that its client left in order
@@ -80,9 +80,9 @@ class NotOfTheLiving(Invariant):
 
     def _on_connected(self, client: Address, say: Say) -> None:
         broker = self._brokers.at(str(say.facts["node"]))
-        life = None if broker is None else broker.life(client)
-        if life is not None and client in self._residents:
-            self._lives.setdefault(client, []).append(life)
+        served = None if broker is None else broker.served(client)
+        if served is not None and client in self._residents:
+            self._served.setdefault(client, []).append(served)
 
     # ── goodbyes ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -92,12 +92,12 @@ class NotOfTheLiving(Invariant):
             self._calm[client] = None
 
     def _on_left(self, client: Address, say: Say) -> None:
-        lives = self._lives.get(client)
-        broker = None if not lives else self._brokers.at(lives[-1].node)
-        if lives and broker is not None and broker.name == lives[-1].broker:
+        connections = self._served.get(client)
+        broker = None if not connections else self._brokers.at(connections[-1].node)
+        if connections and broker is not None and broker.name == connections[-1].broker:
             if client in self._calm and self._brokers.is_calm() and self._brokers.is_awake(broker):
-                self._left[lives[-1].will_id] = [broker]
-            look = partial(self._see_who_knows, broker, client, lives[-1].will_id)
+                self._left[connections[-1].will_id] = [broker]
+            look = partial(self._see_who_knows, broker, client, connections[-1].will_id)
             for after_us in LOOKS_US:
                 self._world.at(self._world.now_us + after_us, look)
 
@@ -123,24 +123,24 @@ class NotOfTheLiving(Invariant):
         know = left if len(left) > 1 else [each for each in left if each is broker]
         if any(map(self._brokers.is_running, know)):
             self.broken(f"{broker.node} published the will of {client}, which left its connection in order")
-        lives = self._lives.get(client, [])
-        life = next((each for each in lives if each.will_id == will_id), None)
-        if life is None:
+        connections = self._served.get(client, [])
+        served = next((each for each in connections if each.will_id == will_id), None)
+        if served is None:
             return
-        for later in lives[lives.index(life) + 1 :]:
-            if later.session == life.session and self._heard(broker, client, life, later):
+        for later in connections[connections.index(served) + 1 :]:
+            if later.session == served.session and self._heard(broker, client, served, later):
                 self.broken(
-                    f"{broker.node} published the will of {client} that it left at {life.node}, and had heard that it "
+                    f"{broker.node} published the will of {client} left at {served.node}, and had heard that it "
                     f"came to {later.node} since"
                 )
 
-    def _heard(self, broker: Running, client: str, life: Life, later: Life) -> bool:
+    def _heard(self, broker: Running, client: str, served: ServedClient, later: ServedClient) -> bool:
         """Whether a broker was told of a later connection: by the client itself, or by the broker that it came to."""
         if broker.node == later.node:
             return broker.began_us < later.since_us
         at_us, at = broker.heard_of(client)
         exact = self._world.node(broker.node).clock is None
-        return exact and at == later.broker != life.broker and at_us > life.since_us
+        return exact and at == later.broker != served.broker and at_us > served.since_us
 
 
 class _Witness(NamedTuple):
@@ -148,12 +148,12 @@ class _Witness(NamedTuple):
 
     broker: Running
     primary: str
-    process: int  # of the primary, by the stream
+    process: int  # of the primary, by the series
 
     def follows(self) -> bool:
         """Whether it has the copy of that process still, and so must know the will."""
         copy = self.broker.copies.get(self.primary)
-        return copy is not None and copy.stream[1] == self.process
+        return copy is not None and copy.series[1] == self.process
 
 
 class WillsAreTold(Invariant):
@@ -183,9 +183,9 @@ class WillsAreTold(Invariant):
         world.observers.on_entry(LOG.name, self._look)
         for words in (STANDS_IN, RESTARTED):
             world.observers.on_say(words, self._on_mourned)
-        world.observers.on_say("lives", self._on_lives)
+        world.observers.on_say("alive", self._on_alive)
 
-    def _on_lives(self, name: Address, say: Say) -> None:
+    def _on_alive(self, name: Address, say: Say) -> None:
         """It may have come to another process within the same try."""
         will = (name, self._mortals[name].lived)
         if self._is_known(will):
@@ -200,8 +200,8 @@ class WillsAreTold(Invariant):
         publication = decode_publication(entry.payload)
         mortal = self._mortals.get(publication.client)
         if mortal is not None and publication.topic.startswith(WILLS):
-            lives = key_of(publication.payload)[1] == mortal.lived and not mortal.died
-            if lives and mortal.lived_at not in self._mourned:
+            alive = key_of(publication.payload)[1] == mortal.lived and not mortal.died
+            if alive and mortal.lived_at not in self._mourned:
                 self.broken(f"the will of {mortal.name} is published, which lives")
 
     def _on_will(self, broker: Running, publication: Publication, will_id: str) -> None:
@@ -211,7 +211,7 @@ class WillsAreTold(Invariant):
         for each in self._brokers.running():
             copy = each.copies.get(broker.name)
             if copy is not None and will_id in each.will_ids(publication.client):
-                witness = _Witness(each, broker.name, copy.stream[1])
+                witness = _Witness(each, broker.name, copy.series[1])
                 self._witnesses.setdefault(will, []).append(witness)
 
     def _on_end(self, dead: Running) -> None:

@@ -12,7 +12,7 @@ from tocsin.sim.invariants import Invariant
 from tocsin.sim.scenarios.survival.bequests import WillsOnce
 from tocsin.sim.scenarios.survival.looking import LEFT_BEHIND, Brokers, Running
 from tocsin.sim.world import World
-from tocsin.wire.replication import Role, Stream
+from tocsin.wire.replication import Role, Series
 
 
 class _Backed(NamedTuple):
@@ -21,7 +21,7 @@ class _Backed(NamedTuple):
     broker: Running
     role: Role
     backup: str
-    stream: Stream
+    series: Series
 
 
 class BackupsKnow(Invariant):
@@ -63,7 +63,7 @@ class BackupsKnow(Invariant):
 
     def _on_asked(self, client: Address, say: Say) -> None:
         in_step = [
-            _Backed(broker, role, each.backup, each.stream)
+            _Backed(broker, role, each.backup, each.series)
             for broker in self._brokers.running()
             for role, each in broker.recipients.items()
             if _in_step(each)
@@ -87,10 +87,10 @@ class BackupsKnow(Invariant):
                     f"{client} was told that it {has} {name} at {backed.broker.name}, and its {backed.role} backup "
                     f"{backed.backup} does not know"
                 )
-            life = backed.broker.life(client)
-            if life is None or life.will_id in self._wills.told:
+            served = backed.broker.served(client)
+            if served is None or served.will_id in self._wills.told:
                 continue
-            if life.will_id not in ("", *(_will_id(copy, client) for copy in copies)):
+            if served.will_id not in ("", *(_will_id(copy, client) for copy in copies)):
                 self.broken(
                     f"{client} was told of a subscription, and {backed.backup} does not have its will"
                 )
@@ -98,12 +98,12 @@ class BackupsKnow(Invariant):
     def _is_so(self, backed: _Backed, client: str, name: str, wanted: bool) -> bool:
         """Whether that broker has the client, as it was told, and this backup in step."""
         broker = backed.broker
-        if not self._brokers.is_running(broker) or broker.is_cut_off or broker.life(client) is None:
+        if not self._brokers.is_running(broker) or broker.is_cut_off or broker.served(client) is None:
             return False
         if not self._brokers.is_awake(broker):
             return False  # another broker answered: a process that stands still has old news of the client
         recipient = broker.recipients.get(backed.role)
-        if recipient is None or recipient.stream != backed.stream or recipient.degraded:
+        if recipient is None or recipient.series != backed.series or recipient.degraded:
             return False
         return (name in broker.clientele.get(client, {})) == wanted
 
@@ -113,7 +113,7 @@ class BackupsKnow(Invariant):
             return None
         processes = [each for each in self._brokers.named(backed.backup) if each.began_us <= asked_us]
         copies = [copy for each in processes if (copy := each.copies.get(backed.broker.name)) is not None]
-        overwritten = any(each.stream > backed.stream for each in copies)
+        overwritten = any(each.series > backed.series for each in copies)
         return None if overwritten or not processes else copies
 
 

@@ -213,10 +213,10 @@ class OnlyUnsettledAgain(Sessions):
 
     def _on_connected(self, client: Address, say: Say) -> None:
         broker = self._brokers.at(str(say.facts["node"]))
-        life = None if broker is None else broker.life(client)
+        served = None if broker is None else broker.served(client)
         self._epochs.pop(client, None)
-        if life is not None and life.session:
-            self._epochs[client] = (say.facts["connection"], (life.session, life.epoch))
+        if served is not None and served.session:
+            self._epochs[client] = (say.facts["connection"], (served.session, served.epoch))
 
     def _on_took(self, client: Address, say: Say) -> None:
         connection, taken = self._epochs.get(client, (None, ("", 0)))

@@ -121,7 +121,7 @@ class NoCircle(Invariant):
                 self._sent_us = {key: at for key, at in self._sent_us.items() if key[1] != node}
 
         world.observers.on_say("was redirected", redirected)
-        world.observers.on_life(lived)
+        world.observers.on_happening(lived)
 
 
 class DoorsLetIn(Invariant):

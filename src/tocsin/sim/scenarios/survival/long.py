@@ -75,5 +75,5 @@ LONG: Final = Setting(
 
 def forgetful(world: World) -> LogSpec:
     """The message log, which remembers ids for no longer than chance says."""
-    window_s = WINDOW_S_MIN + world.streams.stream("window").below(WINDOW_S_MAX - WINDOW_S_MIN + 1)
+    window_s = WINDOW_S_MIN + world.chances.of("window").below(WINDOW_S_MAX - WINDOW_S_MIN + 1)
     return msgspec.structs.replace(LOG, dedupe_window_s=float(window_s))

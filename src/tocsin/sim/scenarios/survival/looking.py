@@ -42,7 +42,7 @@ RESTARTED: Final = "a broker is back that forgot its clients"
 LEFT_BEHIND: Final = "a backup does not answer in time; the broker goes on without it"
 
 
-class Life(msgspec.Struct, frozen=True):
+class ServedClient(msgspec.Struct, frozen=True):
     """One connection of a client, as its broker has it: the session and its epoch, and the id of its will."""
 
     client: str
@@ -130,14 +130,14 @@ class Running:
     def member(self) -> Participant:
         return self.broker._member
 
-    def life(self, client: str) -> Life | None:
+    def served(self, client: str) -> ServedClient | None:
         """The connection by which a client is here, if it has its session."""
         here = self._parts.clients.present.get(client)
         if here is None or not here.delivery.here:
             return None
         delivery = here.delivery
         session, epoch, now_us = delivery.session, delivery.session_epoch, self._world.now_us
-        return Life(client, self.node, self.name, session, epoch, here.will_id, now_us)
+        return ServedClient(client, self.node, self.name, session, epoch, here.will_id, now_us)
 
     def passes_by(self, client: str, publication: Publication) -> bool:
         """Whether a client is here that has got all of the log so far, and does not get this message next."""
@@ -253,14 +253,14 @@ class Brokers:
         self._unclear: dict[
             str, None
         ] = {}  # ids of messages that were let go before their streams were clear
-        world.observers.on_life(self._on_life)
+        world.observers.on_happening(self._on_happening)
 
     def began(self, node: Address, process: SimulatedProcess, broker: Broker) -> None:
         """A process runs this broker from now on."""
         self._ended(node)
         running = self._running[node] = Running(self.world, node, process, broker)
         message_log = broker.parts.message_log
-        commit, take = message_log.commit, broker.parts.exchange.take
+        commit, take = message_log.commit, broker.parts.exchange.dispatch
 
         def tapped(
             publication: Publication, record_id: str, stored: Stored, behind: int | None = None
@@ -278,7 +278,7 @@ class Brokers:
             take(entry, publication)
 
         message_log.commit = tapped  # type: ignore[method-assign]
-        broker.parts.exchange.take = taken  # type: ignore[method-assign]
+        broker.parts.exchange.dispatch = taken  # type: ignore[method-assign]
 
     def _give_out(self, running: Running, publication: Publication, record_id: str) -> None:
         """Tell of a will. The caller runs inside a simulated process, which handles its own errors. So the world
@@ -289,7 +289,7 @@ class Brokers:
         except InvariantBroken as broken:
             self.world.at(self.world.now_us, partial(_raise, broken))
 
-    def _on_life(self, node: Address, happening: str) -> None:
+    def _on_happening(self, node: Address, happening: str) -> None:
         if happening in ("crashed", "stopped"):
             self._ended(node)
 

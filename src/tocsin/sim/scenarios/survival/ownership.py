@@ -203,12 +203,17 @@ class LetsGo(Invariant):
 
     def _look_at(self, world: World, broker: Running, before: dict[tuple[Address, str, int], int]) -> None:
         for client in broker.clients:
-            life, session = broker.life(client), self._brokers.session(client)
-            if life is None or session is None or session.uid != life.session or session.epoch <= life.epoch:
+            served, session = broker.served(client), self._brokers.session(client)
+            if (
+                served is None
+                or session is None
+                or session.uid != served.session
+                or session.epoch <= served.epoch
+            ):
                 continue
-            kept = (broker.node, client, life.epoch)
+            kept = (broker.node, client, served.epoch)
             since_us = self._since_us[kept] = before.get(kept, world.now_us)
             if world.now_us - since_us > self._notice_us:
                 self.broken(
-                    f"{broker.node} serves {client} in epoch {life.epoch}, and {session.broker} has {session.epoch}"
+                    f"{broker.node} serves {client} in epoch {served.epoch}, and {session.broker} has {session.epoch}"
                 )

@@ -383,7 +383,7 @@ class Mortal(Program):
                 await self._pause(1_000)
             else:
                 self.lived, self.lived_at = self.tries, node_of(client.server)
-        self._say(process, "lives", tries=self.tries)
+        self._say(process, "alive", tries=self.tries)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(random_bits(32) % self._latest_ms / 1_000):
                 await broke.wait()

@@ -40,9 +40,9 @@ class Recovers(Invariant):
 
     def attach(self, world: World) -> None:
         world.at(self._at_us, self._look)
-        world.observers.on_life(self._on_life)
+        world.observers.on_happening(self._on_happening)
 
-    def _on_life(self, node: Address, happening: str) -> None:
+    def _on_happening(self, node: Address, happening: str) -> None:
         if happening == "stopped" and any(each.name == node for each in self._programs):
             self.broken(f"{node} has ended by itself")
 
@@ -85,8 +85,8 @@ class InPlace(Invariant):
                 self.broken(f"{broker.node} is no member")
             if broker.stands_in_for:
                 self.broken(f"{broker.node} still stands in for {sorted(broker.stands_in_for)}")
-            if broker.member.picture.places:
-                self.broken(f"{broker.node} believes that {sorted(broker.member.picture.places)} are gone")
+            if broker.member.picture.vacancies:
+                self.broken(f"{broker.node} believes that {sorted(broker.member.picture.vacancies)} are gone")
 
 
 class AtHome(InPlace):

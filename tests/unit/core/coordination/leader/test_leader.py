@@ -43,7 +43,7 @@ from tocsin.wire.commands import (
     Streams,
     decode_batch,
 )
-from tocsin.wire.control import Beat, Clear, Expected, Pulse, Refresh, Seen, Unknown
+from tocsin.wire.control import Beat, Expected, KnownUpTo, Pulse, Refresh, Seen, Unknown
 from tocsin.wire.notices import decode_notice
 
 # ── leading ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -80,7 +80,7 @@ def test_a_life_that_is_over_is_told_so() -> None:
     desk = Desk()
     desk.lead()
     desk.take(desk.submit(Joined(NORTH)))
-    assert sent(Unknown, desk.submit(Joined(NORTH), life=6)) == [Unknown(1, 6)]
+    assert sent(Unknown, desk.submit(Joined(NORTH), incarnation=6)) == [Unknown(1, 6)]
     assert sent(Unknown, desk.hear(Beat("north", 6, 0))) == [Unknown(1, 6)]
     assert desk.hear(Beat("north", 8, 0)) == [], "that one is still to join"
     desk.take(desk.submit(Left(), first=2))
@@ -272,8 +272,8 @@ def test_a_change_is_clear_when_all_whom_it_concerns_have_seen_it() -> None:
     number = told["net.n.south"].number
     assert told["net.n.south"].ask and told["net.n.north"].clear == 0
     desk.take(effects)
-    assert sent(Clear, desk.hear(Seen("south", 7, number - 1))) == []
-    assert sent(Clear, desk.hear(Beat("south", 7, number))) == [Clear(1, 7, 2)], "a beat says it too"
+    assert sent(KnownUpTo, desk.hear(Seen("south", 7, number - 1))) == []
+    assert sent(KnownUpTo, desk.hear(Beat("south", 7, number))) == [KnownUpTo(1, 7, 2)], "a beat says it too"
 
 
 def test_a_broker_that_has_seen_a_change_early_is_not_waited_for() -> None:
@@ -283,7 +283,7 @@ def test_a_broker_that_has_seen_a_change_early_is_not_waited_for() -> None:
     desk.take(desk.submit(Joined(SOUTH), Queries((("q", "kind = 'lamp'"),)), broker="south"))
     effects = desk.submit(Streams("anna", 0, (("a", {"kind": "lamp"}),)), first=2)
     assert desk.hear(Seen("south", 7, 2)) == [], "not before it is in the log"
-    assert sent(Clear, desk.take(effects)) == [Clear(1, 7, 2)]
+    assert sent(KnownUpTo, desk.take(effects)) == [KnownUpTo(1, 7, 2)]
 
 
 def test_who_missed_something_is_told_everything() -> None:

@@ -300,9 +300,9 @@ def test_a_follower_ignores_what_standbys_say() -> None:
 def test_a_standby_that_comes_after_the_broker_is_back_stays_a_standby() -> None:
     desk = with_standby()
     late = msgspec.structs.replace(NORTH_1, certified="spare")
-    effects = desk.submit(Joined(late), life=99)
+    effects = desk.submit(Joined(late), incarnation=99)
     assert [each.incarnation for each in sent(Unknown, effects)] == [99]
     assert desk.machine.replica.members["north"].info == NORTH_1
     desk.take(desk.submit(Left(), first=2))
-    desk.take(desk.submit(Joined(late), life=99))
+    desk.take(desk.submit(Joined(late), incarnation=99))
     assert desk.machine.replica.members["north"].info == late, "now the place is empty"

@@ -338,12 +338,16 @@ class Leading:
         for each in self.infos:
             self.join(each)
 
-    def join(self, info: BrokerInfo, life: int = 7) -> list[Effect]:
-        return self.desk.take(self.desk.submit(Joined(info), broker=info.id, life=life))
+    def join(self, info: BrokerInfo, incarnation: int = 7) -> list[Effect]:
+        return self.desk.take(self.desk.submit(Joined(info), broker=info.id, incarnation=incarnation))
 
-    def beat(self, broker: str, clients: int, *, recruited: bool = False, life: int = 7) -> Pulse | None:
+    def beat(
+        self, broker: str, clients: int, *, recruited: bool = False, incarnation: int = 7
+    ) -> Pulse | None:
         self.beats += 1
-        beat = Beat(broker, life, 9, number=self.beats, interval_ms=500, clients=clients, recruited=recruited)
+        beat = Beat(
+            broker, incarnation, 9, number=self.beats, interval_ms=500, clients=clients, recruited=recruited
+        )
         return next(iter(sent(Pulse, self.desk.hear(beat))), None)
 
     def look(self, later_us: int = 0) -> list[Effect]:
@@ -400,8 +404,8 @@ def test_nobody_takes_the_place_of_a_recruit_that_changes_its_role() -> None:
     leading.desk.take(leading.desk.submit(Left(), broker="c", first=2))
     leading.desk.now_us += LEFT_US
     assert not of(Append, leading.desk.fire(CoordinatorTimer.PROMOTE))
-    leading.join(as_standby(C), life=8)
-    assert leading.desk.machine.replica.survival.places == {}
+    leading.join(as_standby(C), incarnation=8)
+    assert leading.desk.machine.replica.survival.vacancies == {}
     leading.look(RESTART_US)
     assert leading.desk.machine.leader is not None
     assert leading.desk.machine.leader.recruits.standing_by == {"c"}
@@ -415,7 +419,7 @@ def test_a_beat_that_says_recruited_is_answered_with_moves_at_once() -> None:
 
 def test_a_recruit_that_stands_by_is_promoted_like_any_other() -> None:
     leading = Leading()
-    leading.join(as_standby(C), life=8)
+    leading.join(as_standby(C), incarnation=8)
     desk = leading.desk
     desk.take(desk.submit(Left(), broker="a", first=2))
     desk.now_us += LEFT_US

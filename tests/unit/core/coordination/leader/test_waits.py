@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.core.coordination.leader.waits import FORGET_US, Clear, ClearanceWaits
+from tocsin.core.coordination.leader.waits import FORGET_US, ClearanceWaits, Cleared
 
 
 def test_all_that_are_concerned_have_to_see_their_notice() -> None:
@@ -13,7 +13,7 @@ def test_all_that_are_concerned_have_to_see_their_notice() -> None:
     tested.add("p", 7, 3, {"a": 5, "b": 2}, 0)
     assert tested.waits("p") and not tested.waits("a")
     assert tested.saw("a", 4) == [] and tested.saw("a", 5) == [] and tested.saw("b", 1) == []
-    assert tested.saw("b", 9) == [Clear("p", 7, 3)]
+    assert tested.saw("b", 9) == [Cleared("p", 7, 3)]
     assert not tested.waits("p")
 
 
@@ -22,7 +22,7 @@ def test_a_later_command_is_not_clear_before_an_earlier_one() -> None:
     tested.add("p", 7, 1, {"a": 1}, 0)
     tested.add("p", 7, 2, {"b": 1}, 0)
     assert tested.saw("b", 1) == []
-    assert tested.saw("a", 1) == [Clear("p", 7, 2)]
+    assert tested.saw("a", 1) == [Cleared("p", 7, 2)]
 
 
 def test_what_was_seen_before_it_is_asked_about_counts() -> None:
@@ -30,7 +30,7 @@ def test_what_was_seen_before_it_is_asked_about_counts() -> None:
     tested.saw("a", 5)
     assert tested.add("p", 7, 1, {"a": 6}, 0) == []
     assert tested.add("p", 7, 2, {"a": 5}, 0) == [], "not before the first"
-    assert tested.add("q", 8, 1, {"a": 5}, 0) == [Clear("q", 8, 1)]
+    assert tested.add("q", 8, 1, {"a": 5}, 0) == [Cleared("q", 8, 1)]
     tested.gone("a")
     assert tested.add("q", 8, 2, {"a": 1}, 0) == [], "its next life has seen nothing"
 
@@ -38,7 +38,7 @@ def test_what_was_seen_before_it_is_asked_about_counts() -> None:
 def test_a_broker_may_see_a_notice_before_the_leaders_append_is_confirmed() -> None:
     tested = ClearanceWaits()
     assert tested.saw("a", 3) == []
-    assert tested.add("p", 7, 1, {"a": 3}, 0) == [Clear("p", 7, 1)]
+    assert tested.add("p", 7, 1, {"a": 3}, 0) == [Cleared("p", 7, 1)]
     assert tested.add("p", 7, 2, {"a": 4}, 0) == []
     tested.gone("a")
     assert tested.add("q", 8, 1, {"a": 1}, 0) == [], "in its next life it begins at 1"
@@ -48,15 +48,15 @@ def test_a_command_that_concerns_nobody_is_clear_with_the_one_before_it() -> Non
     tested = ClearanceWaits()
     assert tested.add("p", 7, 1, {"a": 1}, 0) == []
     assert tested.add("p", 7, 2, {}, 0) == []
-    assert tested.saw("a", 1) == [Clear("p", 7, 2)]
-    assert tested.add("p", 7, 3, {}, 0) == [Clear("p", 7, 3)]
+    assert tested.saw("a", 1) == [Cleared("p", 7, 2)]
+    assert tested.add("p", 7, 3, {}, 0) == [Cleared("p", 7, 3)]
 
 
 def test_nobody_waits_for_a_broker_that_is_gone() -> None:
     tested = ClearanceWaits()
     tested.add("p", 7, 1, {"a": 1}, 0)
     tested.add("q", 8, 1, {"p": 1}, 0)
-    assert tested.gone("p") == [Clear("q", 8, 1)]
+    assert tested.gone("p") == [Cleared("q", 8, 1)]
     assert tested.saw("a", 1) == [], "who is gone is told nothing"
 
 
@@ -76,8 +76,8 @@ def test_what_another_broker_says_of_the_same_is_not_clear_before() -> None:
     assert tested.waits("q", {"anna"}) and tested.waits("q", {"t", "u"}) and not tested.waits("q", {"ben"})
     assert tested.add("q", 8, 4, {}, 0, {"anna"}) == [], "not for itself, it is told in order"
     assert tested.saw("a", 9) == []
-    assert tested.saw("b", 2) == [Clear("q", 8, 4)]
-    assert tested.saw("q", 1) == [Clear("p", 7, 1)] and not tested.waits("q", {"anna", "t"})
+    assert tested.saw("b", 2) == [Cleared("q", 8, 4)]
+    assert tested.saw("q", 1) == [Cleared("p", 7, 1)] and not tested.waits("q", {"anna", "t"})
 
 
 def test_a_broker_that_is_gone_leaves_what_others_have_to_know() -> None:
@@ -86,8 +86,8 @@ def test_a_broker_that_is_gone_leaves_what_others_have_to_know() -> None:
     tested.gone("p")
     assert tested.add("q", 8, 1, {"a": 7}, 0, {"ben"}) == []
     assert tested.add("r", 9, 1, {}, 0, {"anna"}) == []
-    assert tested.saw("a", 5) == [Clear("r", 9, 1)], "notices are awaited in their order"
-    assert tested.saw("a", 7) == [Clear("q", 8, 1)]
+    assert tested.saw("a", 5) == [Cleared("r", 9, 1)], "notices are awaited in their order"
+    assert tested.saw("a", 7) == [Cleared("q", 8, 1)]
 
 
 def test_what_was_inherited_is_handed_on_and_forgotten_in_time() -> None:

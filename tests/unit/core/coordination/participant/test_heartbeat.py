@@ -25,7 +25,7 @@ from tocsin.wire.control import Beat, Pulse, Unknown
 BEAT_US = 500_000
 MOST_US = 5_000_000
 LEAST_US = 1_500_000
-LIFE = 7
+INCARNATION = 7
 TWO = BrokerInfo("two", "n", Role.EDGE, "127.0.0.1", 1, (Entrance(Scheme.MQTT, "two:1883"),))
 
 
@@ -39,7 +39,7 @@ class Heart:
     def beat(self) -> Beat:
         self.now_us += BEAT_US
         self.looked = self.heartbeat.look(self.now_us)
-        return self.heartbeat.beat(LIFE, 3, self.now_us)
+        return self.heartbeat.beat(INCARNATION, 3, self.now_us)
 
     def answer(
         self,
@@ -48,7 +48,7 @@ class Heart:
         homes: tuple[tuple[str, BrokerInfo], ...] | None = None,
     ) -> list[Effect]:
         self.heartbeat.heard(self.now_us)
-        pulse = Pulse(1, LIFE, 3, refuges, homes, beat.number)
+        pulse = Pulse(1, INCARNATION, 3, refuges, homes, beat.number)
         return self.heartbeat.answered(pulse, self.now_us)
 
 
@@ -57,7 +57,7 @@ def test_beats_are_numbered_and_say_how_often_they_come() -> None:
     beats = [heart.beat() for _ in range(3)]
     assert [each.number for each in beats] == [1, 2, 3]
     assert {(each.broker, each.incarnation, each.seen, each.interval_ms) for each in beats} == {
-        ("north", LIFE, 3, 500)
+        ("north", INCARNATION, 3, 500)
     }
 
 

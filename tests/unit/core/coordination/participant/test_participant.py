@@ -12,7 +12,8 @@ from tocsin.core.coordination.participant.signals import (
     AllDispatched,
     AwaitAll,
     AwaitDispatch,
-    ClearTo,
+    ChangesKnown,
+    ChangesSettled,
     DestinationsChanged,
     Dispatched,
     InterestsChanged,
@@ -23,7 +24,6 @@ from tocsin.core.coordination.participant.signals import (
     Readdressed,
     RoleChanged,
     RoutesChanged,
-    Settled,
     StreamJoined,
     StreamLeft,
     StreamRefused,
@@ -47,7 +47,7 @@ from tocsin.model.versions import speaks
 from tocsin.ports import Page
 from tocsin.wire import notices
 from tocsin.wire.commands import ClientBack, Interests, Joined, Streams
-from tocsin.wire.control import Beat, Clear, Moves, Pulse, Refresh, Seen, Submit, Unknown
+from tocsin.wire.control import Beat, KnownUpTo, Moves, Pulse, Refresh, Seen, Submit, Unknown
 
 # ── joining ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -112,7 +112,7 @@ def test_a_broker_counted_as_lost_rejoins_and_declares_everything_again() -> Non
         Streams("anna", 60, (("a", {}),), 0, 3),
         CHANGE,
     )
-    assert of(ClearTo, effects) == [ClearTo(ticket=1)], "nobody has to wait for what was before"
+    assert of(ChangesKnown, effects) == [ChangesKnown(ticket=1)], "nobody has to wait for what was before"
     assert broker.hear(Unknown(1, old)) == [], "that life is over"
 
 
@@ -352,11 +352,13 @@ def test_a_query_without_an_answer_is_not_in_doubt() -> None:
 
 def test_messages_wait_until_a_notice_or_the_leader_clears_them() -> None:
     broker = Broker().led()
-    assert of(ClearTo, broker.say(CHANGE, 1)) == []
-    assert of(ClearTo, broker.notice(applied=2, clear=2)) == [ClearTo(ticket=1)]
+    assert of(ChangesKnown, broker.say(CHANGE, 1)) == []
+    assert of(ChangesKnown, broker.notice(applied=2, clear=2)) == [ChangesKnown(ticket=1)]
     broker.say(CHANGE, 2)
-    assert of(ClearTo, broker.notice(applied=3)) == []
-    assert of(ClearTo, broker.hear(Clear(1, broker.machine.incarnation, 3))) == [ClearTo(ticket=2)]
+    assert of(ChangesKnown, broker.notice(applied=3)) == []
+    assert of(ChangesKnown, broker.hear(KnownUpTo(1, broker.machine.incarnation, 3))) == [
+        ChangesKnown(ticket=2)
+    ]
 
 
 def test_the_way_is_clear_when_what_follows_was_applied_here_too() -> None:
@@ -366,17 +368,20 @@ def test_the_way_is_clear_when_what_follows_was_applied_here_too() -> None:
     broker.say(CHANGE, 1)
     joined = notices.Joined("q", "a", {"kind": "lamp"})
     effects = broker.notice(joined, applied=3, clear=3)
-    assert [type(each) for each in effects if isinstance(each, StreamJoined | ClearTo)] == [
+    assert [type(each) for each in effects if isinstance(each, StreamJoined | ChangesKnown)] == [
         StreamJoined,
-        ClearTo,
+        ChangesKnown,
     ]
     broker.say(CHANGE, 2)
-    early = broker.hear(Clear(1, broker.machine.incarnation, 4))
-    assert of(ClearTo, early) == [], "the leader's word has overtaken the notice"
+    early = broker.hear(KnownUpTo(1, broker.machine.incarnation, 4))
+    assert of(ChangesKnown, early) == [], "the leader's word has overtaken the notice"
     held = broker.notice(notices.Left("q", "b", {}, 40), applied=4)
-    assert of(ClearTo, held) == [], "it waits for the message log"
+    assert of(ChangesKnown, held) == [], "it waits for the message log"
     told = broker.handle(Dispatched(position=40))
-    assert [type(each) for each in told if isinstance(each, StreamLeft | ClearTo)] == [StreamLeft, ClearTo]
+    assert [type(each) for each in told if isinstance(each, StreamLeft | ChangesKnown)] == [
+        StreamLeft,
+        ChangesKnown,
+    ]
 
 
 def test_a_refusal_comes_with_its_ticket_before_the_change_counts_as_settled() -> None:
@@ -384,9 +389,9 @@ def test_a_refusal_comes_with_its_ticket_before_the_change_counts_as_settled() -
     broker.say(CHANGE, 7)
     broker.say(CHANGE, 8)
     effects = broker.notice(notices.Refused("a", "too many", 3), applied=3)
-    assert [each for each in effects if isinstance(each, StreamRefused | Settled)] == [
+    assert [each for each in effects if isinstance(each, StreamRefused | ChangesSettled)] == [
         StreamRefused(subject="a", problem="too many", ticket=8),
-        Settled(ticket=8),
+        ChangesSettled(ticket=8),
     ]
 
 
@@ -395,14 +400,14 @@ def test_messages_go_on_after_a_second() -> None:
     timers = of(SetTimer, broker.say(CHANGE, 1))
     assert CLEAR_US in [each.delay_us for each in timers if each.name == "clear"]
     broker.now_us += CLEAR_US
-    assert broker.fire("clear") == [ClearTo(ticket=1)]
+    assert broker.fire("clear") == [ChangesKnown(ticket=1)]
 
 
 def test_nobody_waits_for_a_coordinator_that_has_not_answered_lately() -> None:
     broker = Broker().joined()
     broker.now_us += BEATS * ANSWERS_US + 1
-    assert of(ClearTo, broker.say(CHANGE, 1)) == [ClearTo(ticket=1)]
-    assert of(ClearTo, Broker().say(CHANGE, 1)) == [ClearTo(ticket=1)], "or that was never heard of"
+    assert of(ChangesKnown, broker.say(CHANGE, 1)) == [ChangesKnown(ticket=1)]
+    assert of(ChangesKnown, Broker().say(CHANGE, 1)) == [ChangesKnown(ticket=1)], "or that was never heard of"
 
 
 # ── where else clients can go ───────────────────────────────────────────────────────────────────────────────

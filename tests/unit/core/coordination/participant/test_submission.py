@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from tests.unit.core.coordination.one_broker import CHANGE, Broker, of, sent
 from tocsin.core.coordination.participant import submission as module
 from tocsin.core.coordination.participant.signals import (
+    ChangesSettled,
     InterestsChanged,
     Leaving,
     QueriesChanged,
-    Settled,
 )
 from tocsin.core.coordination.participant.submission import (
     CLEAR_US,
@@ -56,7 +56,7 @@ def test_an_acknowledgement_settles_and_stops_the_repeats() -> None:
     broker = Broker().joined()
     broker.say(CHANGE, 1)
     effects = broker.notice(applied=2)
-    assert of(Settled, effects) == [Settled(ticket=1)]
+    assert of(ChangesSettled, effects) == [ChangesSettled(ticket=1)]
     assert CancelTimer(name="resend") in [CancelTimer(name=each.name) for each in of(CancelTimer, effects)]
     assert sent(Submit, broker.fire("resend")) == []
 

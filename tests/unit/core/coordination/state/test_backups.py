@@ -12,13 +12,13 @@ from tocsin.core.coordination.participant.network_view import NetworkView
 from tocsin.core.coordination.participant.signals import (
     BackupsKnown,
     DestinationsChanged,
-    PlacesChanged,
     RoutesChanged,
     StandDown,
     StandIn,
+    StandInsChanged,
 )
 from tocsin.core.coordination.state import backups as module
-from tocsin.core.coordination.state.backups import Backups, Place, Survival
+from tocsin.core.coordination.state.backups import Backups, Survival, Vacancy
 from tocsin.core.coordination.state.state import State
 from tocsin.model.network import BrokerInfo, Role
 from tocsin.wire.commands import Batch
@@ -63,7 +63,7 @@ def test_if_the_local_backup_is_gone_too_the_remote_one_stands_in() -> None:
     survival.lost(N, ("south", "hub"))
     told(survival, "south", "hub")
     survival.lost(S, ("hub",))
-    assert survival.places == {"north": Place("hub", 3, N), "south": Place("hub", 2, S)}
+    assert survival.vacancies == {"north": Vacancy("hub", 3, N), "south": Vacancy("hub", 2, S)}
     items = told(survival, "hub")
     assert {each for each in items["hub"] if isinstance(each, TakeOver)} == {
         TakeOver("north", 3),
@@ -75,13 +75,13 @@ def test_all_at_once_are_taken_at_once() -> None:
     survival = network()
     survival.lost(S, ("hub",))
     survival.lost(N, ("hub",))
-    assert survival.places == {"south": Place("hub", 1, S), "north": Place("hub", 2, N)}
+    assert survival.vacancies == {"south": Vacancy("hub", 1, S), "north": Vacancy("hub", 2, N)}
 
 
 def test_if_nobody_is_left_the_place_is_empty_and_said_to_be() -> None:
     survival = network()
     survival.lost(N, ())
-    assert survival.places == {"north": Place(None, 1, N)}
+    assert survival.vacancies == {"north": Vacancy(None, 1, N)}
     survival.joined("hub")
     assert list(survival.everything("hub", {"hub": HUB}))[1:] == [Moved("north", None, 1, gone=True)]
 
@@ -102,7 +102,7 @@ def test_a_plan_does_not_forget_the_copies_of_those_who_are_gone() -> None:
     survival.planned({"south": Backups("hub", None), "north": Backups("nobody", None)})
     assert survival.plan["north"] == Backups("south", "hub")
     survival.lost(S, ("hub",))
-    assert survival.places["north"].by == "hub"
+    assert survival.vacancies["north"].by == "hub"
 
 
 def test_a_standby_is_told_whose_place_it_takes_until_somebody_has_it() -> None:
@@ -116,7 +116,7 @@ def test_a_standby_is_told_whose_place_it_takes_until_somebody_has_it() -> None:
     assert survival.settle(infos) == {"spare": [Promote(N)]}
     assert Promote(N) in survival.everything("spare", infos)
     survival.lost(spare, ("south", "hub"))
-    assert survival.promotions == {} and "spare" not in survival.places, "nobody is at home at a standby"
+    assert survival.promotions == {} and "spare" not in survival.vacancies, "nobody is at home at a standby"
     survival.promoted("north", "other")
     survival.joined("north")
     assert survival.promotions == {}
@@ -142,7 +142,7 @@ def test_places_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) ->
     survival = Survival()
     for name in ("a", "b", "c"):
         survival.lost(msgspec.structs.replace(N, id=name), ())
-    assert list(survival.places) == ["b", "c"]
+    assert list(survival.vacancies) == ["b", "c"]
 
 
 def test_a_network_view_stands_in_once_per_epoch_and_then_stands_down() -> None:
@@ -155,16 +155,16 @@ def test_a_network_view_stands_in_once_per_epoch_and_then_stands_down() -> None:
     known = BackupsKnown(local=NORTH, remote=None, locally=("hub",), remotely=())
     assert hears(backed) == [known, DestinationsChanged()] and hears(backed) == []
     moved, take = Moved("hub", SOUTH, 4, gone=True), TakeOver("hub", 4)
-    assert hears(moved, take) == [PlacesChanged(lost={"hub": SOUTH}), StandIn(broker="hub", epoch=4)]
+    assert hears(moved, take) == [StandInsChanged(lost={"hub": SOUTH}), StandIn(broker="hub", epoch=4)]
     assert hears(backed, moved, take, fresh=True) == []
-    assert picture.places == {"hub": moved}
-    north, south = PlacesChanged(lost={"hub": NORTH}), PlacesChanged(lost={"hub": SOUTH})
+    assert picture.vacancies == {"hub": moved}
+    north, south = StandInsChanged(lost={"hub": NORTH}), StandInsChanged(lost={"hub": SOUTH})
     assert hears(Moved("hub", NORTH, 5, gone=True)) == [north, StandDown(broker="hub")]
     again = Moved("hub", SOUTH, 6, gone=True), TakeOver("hub", 6)
     assert hears(*again) == [south, StandIn(broker="hub", epoch=6)]
     looked_at_again = RoutesChanged(added=(), removed=(), peers=())
-    assert hears(backed, fresh=True) == [looked_at_again, PlacesChanged(lost={}), StandDown(broker="hub")]
-    assert picture.places == {}
+    assert hears(backed, fresh=True) == [looked_at_again, StandInsChanged(lost={}), StandDown(broker="hub")]
+    assert picture.vacancies == {}
 
 
 @settings(max_examples=400, deadline=None)
@@ -188,7 +188,7 @@ def test_in_any_history_a_live_backup_stands_in_and_all_brokers_agree(
                     standing[broker].add(effect.broker)
                 elif isinstance(effect, StandDown):
                     standing[broker].remove(effect.broker)
-        places = state.survival.places
+        places = state.survival.vacancies
         assert not places.keys() & state.members.keys(), "who is there has its place"
         for broker, place in places.items():
             plan = state.survival.plan.get(broker, Backups())
@@ -196,9 +196,9 @@ def test_in_any_history_a_live_backup_stands_in_and_all_brokers_agree(
             assert place.by is None or place.by in there
         for broker in state.members:
             assert standing[broker] == {name for name, place in places.items() if place.by == broker}
-            seen = {name: moved.to and moved.to.id for name, moved in pictures[broker].places.items()}
+            seen = {name: moved.to and moved.to.id for name, moved in pictures[broker].vacancies.items()}
             assert seen == {name: place.by for name, place in places.items()}
-    epochs = [place.epoch for place in state.survival.places.values()]
+    epochs = [place.epoch for place in state.survival.vacancies.values()]
     assert len(set(epochs)) == len(epochs)
 
 

@@ -481,7 +481,7 @@ def test_senders_hear_of_a_moved_broker_and_keep_their_routes() -> None:
     assert sorted(added, key=str) == sorted(removed, key=str), (
         "one notice takes them away and gives them back"
     )
-    assert not talk.state.survival.places and talk.state.survival.epoch == epoch
+    assert not talk.state.survival.vacancies and talk.state.survival.epoch == epoch
 
 
 def test_all_hear_where_a_stand_in_has_moved() -> None:
@@ -490,5 +490,5 @@ def test_all_hear_where_a_stand_in_has_moved() -> None:
     talk.state.apply(0, (Planned(plan), Lost("hub", 1)))
     moved = msgspec.structs.replace(SOUTH, host="127.0.0.9")
     outcome = talk.state.apply(0, (Said("south", 2, 1, (Joined(moved),)),))
-    epoch = talk.state.survival.places["hub"].epoch
+    epoch = talk.state.survival.vacancies["hub"].epoch
     assert of(notices.Moved, outcome, "north") == [notices.Moved("hub", moved, epoch, gone=True)]
