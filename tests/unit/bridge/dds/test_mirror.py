@@ -172,7 +172,7 @@ def test_a_reader_whose_writer_is_back_in_time_stays() -> None:
     assert bench.there == before
 
 
-def test_what_is_heard_of_an_entity_that_was_dropped_is_about_no_other() -> None:
+def test_what_is_heard_of_a_dropped_entity_is_about_no_other() -> None:
     bench = Bench(makes=False)
     bench.tell(EndpointFound(endpoint=reader("r1")))
     (first,) = bench.of(MakeWriter)
