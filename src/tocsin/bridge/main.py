@@ -17,6 +17,7 @@ import msgspec
 import structlog
 from mqtt5 import PublishPacket
 
+from tocsin.bridge.inbox import Deliveries
 from tocsin.bridge.inward import Inward
 from tocsin.bridge.limits import Limits, delay_us
 from tocsin.bridge.line import AmqpLine
@@ -54,9 +55,7 @@ from tocsin.bridge.signals import (
     Transmit,
 )
 from tocsin.client import AsyncClient, Message
-from tocsin.client.message import filter_of
 from tocsin.client.options import Connection
-from tocsin.client.subscription import Inbox
 from tocsin.core.machine import Effect, Event, SetTimer
 from tocsin.errors import BrokerUnreachable, SubscriptionRefused, TocsinError, Unencodable, WireError
 from tocsin.runtime.machines.shell import Shell
@@ -82,24 +81,6 @@ class Plan(msgspec.Struct, frozen=True):
     tls: ssl.SSLContext | None  # to the AMQP peer
     durable_links: bool
     make_client: MakeClient  # of the network, with options of a client
-
-
-class _Deliveries(Inbox[PublishPacket]):
-    """A subscription whose messages are acknowledged one by one, by whoever takes them."""
-
-    def __init__(self, client: AsyncClient, subscription: str, take: Callable[[PublishPacket], None]) -> None:
-        super().__init__(client, [filter_of(subscription, 1)], 1)
-        self.ended = asyncio.Event()
-        self.why: TocsinError | None = None
-        self._hand_over = take
-
-    def take(self, topic_filter: str, packet: PublishPacket) -> None:
-        self._hand_over(packet)
-
-    def end(self, error: TocsinError) -> None:
-        super().end(error)
-        self.why = self.why or error
-        self.ended.set()
 
 
 class _Rule:
@@ -283,7 +264,7 @@ class Bridge:
         await client.connect()
         refusals = 0
         while True:
-            inbox = _Deliveries(client, wanted.subscription, rule.hear)
+            inbox = Deliveries(client, wanted.subscription, rule.hear)
             try:
                 await inbox.open()
                 rule.machine.figures.problem = ""

@@ -131,6 +131,7 @@ WITHOUT: Final = {
 
 # Modules whose JSON has no version of ours, and why.
 WITHOUT_JSON: Final = {
+    "bridge/dds/typed.py": "users' samples, and messages that become samples",
     "broker/channels/pulls.py": "the last message of an answer, which says its version",
     "client/pull.py": "the same, and the question, which says its own",
     "broker/entrance/registrar.py": "the answer about an account, which says its version",

@@ -1,4 +1,4 @@
-"""``tocsin bridge``: connect a network with brokers of another kind."""
+"""``tocsin bridge``: connect a network with AMQP brokers and with DDS."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import typer
 
 from tocsin.bridge.main import Plan, serve
 from tocsin.bridge.rules import read_in, read_out
-from tocsin.bridge.settings import Amqp, BridgeSettings, Tocsin, check, endpoint_of, read_settings, rules_of
+from tocsin.bridge.settings import Amqp, BridgeSettings, check, endpoint_of, read_settings, rules_of
+from tocsin.cli.bridge_client import make_client
 from tocsin.cli.target import (
     DEFAULT_STATE,
     AddressOption,
@@ -24,12 +25,8 @@ from tocsin.cli.target import (
     PasswordOption,
     StateOption,
     UserOption,
-    find_broker,
-    find_doors,
-    password_of,
 )
-from tocsin.client import AsyncClient
-from tocsin.client.address import Server, read_servers
+from tocsin.cli.verbs.bridge_dds import dds
 from tocsin.config import Log, Settings
 from tocsin.errors import OperatorError
 from tocsin.runtime.process import run
@@ -38,12 +35,15 @@ from tocsin.runtime.security.tls import client_context
 PASSWORD_VARIABLE: Final = "TOCSIN_AMQP_PASSWORD"
 FILE_MAX_BYTES: Final = 1 << 20
 
-app = typer.Typer(help="Connect a network with brokers of another kind.", no_args_is_help=True)
+app = typer.Typer(help="Connect a network with AMQP brokers and with DDS.", no_args_is_help=True)
 
 
 @app.callback()
 def bridge() -> None:
-    """Connect a network with brokers of another kind."""
+    """Connect a network with AMQP brokers and with DDS."""
+
+
+app.command()(dds)
 
 
 @app.command()
@@ -186,7 +186,7 @@ def amqp(
         endpoint,
         _amqp_tls(settings.amqp) if endpoint.secure else None,
         settings.amqp.durable_links,
-        _maker(settings.tocsin, broker, state),
+        make_client(settings.tocsin, broker, state),
     )
     process = Settings(state=str(state), log=Log())
     raise typer.Exit(run(f"bridge-{settings.name}", process, functools.partial(serve, plan)))
@@ -230,27 +230,3 @@ def _amqp_tls(amqp: Amqp) -> Any:
         )
     except OperatorError as error:
         raise OperatorError(f"for the AMQP peer: {error.problem}", error.remedy) from None
-
-
-def _maker(target: Tocsin, broker: str, state: Path) -> Any:
-    """What makes clients of the network, as the options describe them."""
-    secure = bool(target.cafile or target.certificate or target.key or target.insecure)
-    servers: list[Server]
-    if target.at and not broker:
-        servers = [find_broker("", each, state, secure=secure) for each in target.at]
-    else:
-        first = find_broker(broker, "", state, secure=secure)
-        servers = [first, *([] if broker else find_doors(state, first))]
-    servers = list(read_servers(servers))
-    context = None
-    if any(each.secure for each in servers):
-        context = client_context(
-            authorities=target.cafile,
-            certificate=target.certificate,
-            key=target.key,
-            insecure=target.insecure,
-        )
-    secret = password_of(target.user, target.password)
-    return functools.partial(
-        AsyncClient, servers, username=target.user or None, password=secret, tls=context, redial=True
-    )

@@ -1,0 +1,312 @@
+"""``tocsin bridge dds`` between two local networks of DDS endpoints and a real network of brokers, with kills.
+
+Each domain is a local network: endpoints of two domains know nothing of each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.running import up
+from tocsin.client import AsyncClient
+
+dds = pytest.importorskip("tests.integration.dds", reason="cyclonedds has no wheel for this Python")
+
+DEADLINE_S = 40.0
+BROKERS = json.dumps([{"id": f"{each}-1", "cluster": each} for each in ("north", "south")])
+FIRST_DOMAIN = 10 + os.getpid() % 70 * 3  # of this process: others test at the same time
+
+
+@pytest.fixture(scope="module")
+def ready() -> Iterator[dict[str, Any]]:
+    with up("--set", f"brokers={BROKERS}") as network:
+        yield network
+
+
+class BridgeProcess:
+    """``tocsin bridge dds``: started, killed, started again."""
+
+    def __init__(self, server: str, domain: int, name: str, log: Path, *options: str) -> None:
+        self._command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "tocsin",
+            "bridge",
+            "dds",
+            "--at",
+            server,
+            "--name",
+            name,
+        ]
+        self._command += ["--domain", str(domain), *options]
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stderr=log)
+
+    def end(self, how: signal.Signals = signal.SIGTERM) -> int:
+        assert self._process is not None
+        if self._process.poll() is None:
+            self._process.send_signal(how)
+        return self._process.wait(20)
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+
+Bridges = Callable[..., BridgeProcess]
+
+
+@pytest.fixture
+def bridges(ready: dict[str, Any], tmp_path: Path) -> Iterator[Bridges]:
+    made: list[BridgeProcess] = []
+
+    def start(name: str, lan: Any, *options: str, broker: int | None = None) -> BridgeProcess:
+        at = ready["brokers"][len(made) % 2 if broker is None else broker]
+        server = f"mqtt://{at['host']}:{at['port']}"
+        log = tmp_path / f"{name}-{len(made)}.log"
+        made.append(BridgeProcess(server, lan.domain, name, log, *options))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.end(signal.SIGKILL)
+
+
+@pytest.fixture
+def lans() -> Iterator[tuple[Any, Any]]:
+    pair = dds.Lan(FIRST_DOMAIN), dds.Lan(FIRST_DOMAIN + 1)
+    yield pair
+    for each in pair:
+        each.close()
+
+
+async def until(condition: Callable[[], object], *said: BridgeProcess) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(DEADLINE_S):
+            while not condition():
+                await asyncio.sleep(0.02)
+            return
+    pytest.fail("\n".join(["not in time", *(each.said[-3_000:] for each in said)]))
+
+
+class Got:
+    """A reader's samples, gathered."""
+
+    def __init__(self, reader: Any) -> None:
+        self.reader = reader
+        self.samples: list[Any] = []
+        self.states: list[tuple[str, int]] = []  # keys of instances that are not alive, and their states
+
+    def forget(self) -> None:
+        self()
+        self.samples.clear()
+
+    def __call__(self) -> list[Any]:
+        for each in self.reader.take(N=1_000):
+            if each.sample_info.valid_data:
+                self.samples.append(each)
+            if each.sample_info.instance_state != 16:
+                held = each if each.sample_info.valid_data else each.key_sample
+                self.states.append((held.color, int(each.sample_info.instance_state)))
+        return self.samples
+
+
+async def test_endpoints_find_each_other_and_what_was_kept_comes_first(
+    lans: tuple[Any, Any], bridges: Bridges
+) -> None:
+    left, right = lans
+    writer = left.writer("Square", dds.Square, dds.KEPT)
+    for number in range(5):
+        writer.write(dds.Square("red", number, [number] * number))
+    running = bridges("left", left), bridges("right", right)
+    got = Got(right.reader("Square", dds.Square, dds.KEPT))
+    await until(lambda: len(got()) >= 3, *running)
+    assert [each.x for each in got.samples] == [2, 3, 4]  # as a late reader of the same network gets them
+    assert got.samples[2].path == [4, 4, 4, 4]
+    writer.write(dds.Square("blue", 7))
+    await until(lambda: got()[-1].x == 7, *running)
+    writer.dispose(dds.Square("red", 0))
+    await until(lambda: (got(), ("red", 32) in got.states)[1], *running)
+    assert [each.end() for each in running] == [0, 0]
+
+
+async def test_nothing_reliable_is_lost_or_doubled_while_a_broker_is_killed(
+    ready: dict[str, Any], lans: tuple[Any, Any], bridges: Bridges
+) -> None:
+    left, right = lans
+    running = bridges("left", left, broker=0), bridges("right", right, broker=1)
+    writer = left.writer("Line", dds.Line)
+    got = Got(right.reader("Line", dds.Line))
+
+    def said() -> set[str]:
+        return {each.text for each in got()}
+
+    while "hello" not in said():  # a volatile writer is heard from its match on
+        writer.write(dds.Line("hello"))
+        await asyncio.sleep(0.1)
+    for number in range(400):
+        if number == 100:
+            os.kill(ready["pids"]["broker/north-1"], signal.SIGKILL)
+        writer.write(dds.Line(str(number)))
+        await asyncio.sleep(0.005)
+    await until(lambda: said() >= set(map(str, range(400))), *running)
+    order = [int(each.text) for each in got.samples if each.text != "hello"]
+    assert order == sorted(order) and len(order) == 400
+
+
+async def test_a_hundred_restarts_under_one_name_leave_nothing_stuck(
+    lans: tuple[Any, Any], bridges: Bridges
+) -> None:
+    left, right = lans
+    running = bridges("left", left), bridges("right", right)
+    got = Got(right.reader("Square", dds.Square))
+    for number in range(100):
+        writer = left.writer("Square", dds.Square)
+        writer.write(dds.Square("green", number))
+        left.end(writer)
+        await asyncio.sleep(0.01)
+    last = left.writer("Square", dds.Square)
+
+    def heard() -> bool:
+        last.write(dds.Square("green", 1_000))
+        return any(each.x == 1_000 for each in got())
+
+    await until(heard, *running)
+    thirteen = [left.writer(f"Many{number}", dds.Line, dds.KEPT) for number in range(13)]
+    readers = [Got(right.reader(f"Many{number}", dds.Line, dds.KEPT)) for number in range(13)]
+    for number, each in enumerate(thirteen):
+        each.write(dds.Line(str(number)))
+    await until(lambda: all(each() for each in readers), *running)
+
+
+async def test_best_effort_and_reliable_writers_of_one_topic_each_come_once(
+    lans: tuple[Any, Any], bridges: Bridges
+) -> None:
+    left, right = lans
+    running = bridges("left", left), bridges("right", right)
+    reliable, other = left.writer("Line", dds.Line), left.writer("Line", dds.Line, dds.BEST_EFFORT)
+    got = Got(right.reader("Line", dds.Line, dds.BEST_EFFORT))
+
+    def both() -> bool:
+        reliable.write(dds.Line("reliable"))
+        other.write(dds.Line("best effort"))
+        return {each.text for each in got()} == {"reliable", "best effort"}
+
+    await until(both, *running)
+    await asyncio.sleep(0.5)
+    got.forget()
+    for number in range(50):
+        reliable.write(dds.Line(f"r{number}"))
+        other.write(dds.Line(f"b{number}"))
+        await asyncio.sleep(0.005)
+    await until(lambda: len([each for each in got() if each.text[0] == "r"]) >= 50, *running)
+    await asyncio.sleep(0.3)
+    texts = [each.text for each in got()]
+    assert len(texts) == len(set(texts)), "a sample came twice"
+
+
+async def test_partitions_keep_apart_what_they_keep_apart_in_one_network(
+    lans: tuple[Any, Any], bridges: Bridges
+) -> None:
+    left, right = lans
+    running = bridges("left", left), bridges("right", right)
+    writers = {
+        name: left.writer("Line", dds.Line, dds.KEPT, partition=name) for name in ("hall-1", "hall-2", "")
+    }
+    one = Got(right.reader("Line", dds.Line, dds.KEPT, partition="hall-1"))
+    halls = Got(right.reader("Line", dds.Line, dds.KEPT, partition="hall-*"))
+    none = Got(right.reader("Line", dds.Line, dds.KEPT))
+    for name, writer in writers.items():
+        writer.write(dds.Line(name))
+    await until(lambda: one() and len(halls()) >= 2 and none(), *running)
+    await asyncio.sleep(0.5)
+    assert [each.text for each in one()] == ["hall-1"]
+    assert sorted(each.text for each in halls()) == ["hall-1", "hall-2"]
+    assert [each.text for each in none()] == [""]
+
+
+@pytest.fixture
+async def client(ready: dict[str, Any]) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(f"mqtt://{ready['brokers'][1]['host']}:{ready['brokers'][1]['port']}") as client:
+        yield client
+
+
+async def test_mqtt_clients_read_and_write_json(
+    lans: tuple[Any, Any], bridges: Bridges, client: AsyncClient
+) -> None:
+    left, _ = lans
+    running = bridges("json", left, "--payload", "json", "--prefix", "plant/dds", "--deny", "Secret*")
+    inbox = await client.subscribe("plant/dds/#", qos=1)
+    writer, secret = (
+        left.writer("Square", dds.Square, dds.KEPT),
+        left.writer("SecretSquare", dds.Square, dds.KEPT),
+    )
+    secret.write(dds.Square("black", 1))
+    writer.write(dds.Square("red", 3, [1, 2]))
+    message = await inbox.get(DEADLINE_S)
+    while message.topic != "plant/dds/Square":
+        assert "$" in message.topic
+        message = await inbox.get(DEADLINE_S)
+    assert message.json() == {"color": "red", "x": 3, "path": [1, 2]}
+    assert message.content_type == "application/json"
+    got = Got(left.reader("Command", dds.Square, dds.KEPT))
+    await until(lambda: "Command" in running.said or got.reader.get_matched_publications(), running)
+    await client.publish("plant/dds/Command", b'{"color":"green","x":9}', qos=1)
+    await until(lambda: got(), running)
+    assert (got.samples[0].color, got.samples[0].x, list(got.samples[0].path)) == ("green", 9, [])
+    for wrong in (b'{"colour":"green"}', b'{"x":"nine"}', b"[1]", b"{", b"\0"):
+        await client.publish("plant/dds/Command", wrong, qos=1)
+    await client.publish("plant/dds/Command", b'{"color":"blue"}', qos=1)
+    await until(lambda: len(got()) >= 2, running)
+    assert [each.color for each in got.samples] == ["green", "blue"]
+    assert running.end() == 0
+    assert "has no field 'colour'" in running.said
+
+
+async def test_of_three_bridges_in_one_domain_one_works_and_another_follows(
+    lans: tuple[Any, Any], bridges: Bridges
+) -> None:
+    left, right = lans
+    first, second = bridges("a", left), bridges("b", left)
+    third, far = bridges("c", left), bridges("far", right)
+    writer = left.writer("Line", dds.Line)
+    got = Got(right.reader("Line", dds.Line))
+
+    def heard(text: str) -> Callable[[], bool]:
+        def look() -> bool:
+            writer.write(dds.Line(text))
+            return any(each.text == text for each in got())
+
+        return look
+
+    await until(heard("first"), first, far)
+    await until(
+        lambda: "another bridge works" in second.said and "another bridge works" in third.said, second
+    )
+    await asyncio.sleep(0.5)
+    got.forget()
+    for number in range(30):
+        writer.write(dds.Line(str(number)))
+    await until(lambda: len(got()) >= 30, first, far)
+    await asyncio.sleep(0.5)
+    assert [each.text for each in got()] == [str(number) for number in range(30)], "once each, in order"
+    first.end()
+    await until(heard("second"), second, far)
+    assert "this bridge works in its domain now" in second.said
