@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.core.machine import Effect, Event, Say, Watched
-from tocsin.core.retained.copy import (
+from tocsin.core.retained.kept import KEPT, Kept, size_of
+from tocsin.core.retained.machine import (
     CopyComplete,
     CopyState,
     MessageRemoved,
@@ -15,7 +16,6 @@ from tocsin.core.retained.copy import (
     OwnSaid,
     RetainedCopy,
 )
-from tocsin.core.retained.kept import KEPT, Kept, size_of
 from tocsin.model.publication import Publication
 from tocsin.model.subjects import tokens_of
 from tocsin.ports import Change
