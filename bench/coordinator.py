@@ -53,9 +53,9 @@ from tocsin.model.stream import LISTING
 from tocsin.ports import Log, Table
 from tocsin.query import parse
 from tocsin.runtime.machines.driver import Driver
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.testing import LocalServers
-from tocsin.wire.commands import Elected, Joined, Limits, Queries, Said, Streams
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.store.servers.testing import LocalServers
+from tocsin.wire.internal.commands import Elected, Joined, Limits, Queries, Said, Streams
 
 RESULTS = Path(__file__).parent / "results"
 STREAMS, QUICK_STREAMS = 100_000, 10_000

@@ -24,7 +24,7 @@ from tocsin.core.machine import Effect, Event, Received, Send, Started, TimerFir
 from tocsin.core.replication.backup import Backup
 from tocsin.core.replication.primary import Primary, PrimaryTimer
 from tocsin.core.replication.signals import Altered, BackupsSet, Policy
-from tocsin.wire.replication import (
+from tocsin.wire.internal.replication import (
     Head,
     Option,
     Positions,

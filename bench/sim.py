@@ -20,8 +20,8 @@ from pathlib import Path
 
 from tocsin.core.machine import Effect, Event, Received, Send, SetTimer
 from tocsin.model.network import Message
-from tocsin.sim.runner import run
-from tocsin.sim.scenario import find
+from tocsin.sim.runs.runner import run
+from tocsin.sim.runs.scenario import find
 from tocsin.sim.world import World
 
 RESULTS = Path(__file__).parent / "results"

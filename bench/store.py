@@ -33,8 +33,8 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from tocsin.ports import Log, LogSpec, Record, TableSpec
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.testing import LocalServers
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.store.servers.testing import LocalServers
 
 RESULTS: Final = Path(__file__).parent / "results" / "store.json"
 PAYLOAD: Final = b"x" * 256
@@ -311,9 +311,9 @@ async def _heard(servers: LocalServers, subject: str, size: int, heard: asyncio.
     """Processor time of this process for each message, in microseconds."""
     program = (
         "import asyncio, sys\n"
-        "from tocsin.store.connection import Connection\n"
-        "from tocsin.store.login import Login\n"
-        "from tocsin.store.nats_protocol import frame\n"
+        "from tocsin.store.nats.connection import Connection\n"
+        "from tocsin.store.nats.login import Login\n"
+        "from tocsin.store.nats.protocol import frame\n"
         "async def main():\n"
         "    url, token, subject, size, count = sys.argv[1:]\n"
         "    connection = Connection([url], Login(token=token), 'bench')\n"

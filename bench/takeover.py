@@ -38,7 +38,7 @@ from tocsin.config import Nats
 from tocsin.model.catalogue import Channel, Parameter, encode_definition, key_of
 from tocsin.model.channel_names import ChannelNames
 from tocsin.runtime.network.store_access import embedded
-from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.jetstream.store import JetStreamStore
 
 RESULTS: Final = Path(__file__).parent / "results"
 SIZES, QUICK_SIZES = (10, 100, 1_000, 10_000), (10, 100)

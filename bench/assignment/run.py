@@ -34,7 +34,7 @@ from tocsin.core.assignment.demand import Demand
 from tocsin.core.assignment.outcome import Plan
 from tocsin.core.assignment.planning import Strategy, plan
 from tocsin.core.assignment.replanning import replan
-from tocsin.core.assignment.search import search
+from tocsin.core.assignment.search.multistart import search
 from tocsin.core.assignment.table import Table
 from tocsin.sim.chance import Chance
 from tocsin_labs.optimum import least_largest, least_sum

@@ -27,7 +27,7 @@ from tocsin.config import Nats
 from tocsin.errors import DeadlineExceeded, NoResponder
 from tocsin.model.channel_names import ChannelNames
 from tocsin.runtime.network.store_access import embedded
-from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.jetstream.store import JetStreamStore
 
 START_S: Final = 300.0
 ANSWER_S: Final = 120.0

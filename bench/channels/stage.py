@@ -30,13 +30,13 @@ from tocsin.pipeline.execution.runs import Done
 from tocsin.pipeline.execution.subscriptions import Subscriptions
 from tocsin.pipeline.ingest.progress import ChannelProgress, Progress
 from tocsin.pipeline.spark.session import Options, Spark, cache_directory
-from tocsin.pipeline.storage.fitting import Fitted
 from tocsin.pipeline.storage.landing import Landing
 from tocsin.pipeline.storage.results import ResultsStore
+from tocsin.pipeline.storage.rows.fitting import Fitted
 from tocsin.pipeline.tick import Ticker
 from tocsin.ports import Change
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.testing import LocalServers
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.store.servers.testing import LocalServers
 
 T = TypeVar("T")
 

@@ -35,11 +35,11 @@ from tocsin.config import Log as Logging
 from tocsin.core.coordination.names import StoreNames
 from tocsin.runtime.security.authority import Authority
 from tocsin.runtime.security.credentials import certificates_directory
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.server import free_ports
-from tocsin.store.testing import LocalServers
-from tocsin.wire.commands import Joined, Lost, Said, decode_batch
-from tocsin.wire.control import Beat, Pulse, decode_envelope
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.store.servers.embedded import free_ports
+from tocsin.store.servers.testing import LocalServers
+from tocsin.wire.internal.commands import Joined, Lost, Said, decode_batch
+from tocsin.wire.internal.control import Beat, Pulse, decode_envelope
 
 PLACES: Final = StoreNames("bench")
 BROKERS: Final = 5

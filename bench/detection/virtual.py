@@ -18,12 +18,12 @@ from tocsin.core.coordination.participant.participant import Participant
 from tocsin.model.network import COORDINATOR, BrokerInfo, Role, broker_address
 from tocsin.ports import Entry
 from tocsin.sim.chance import MILLION
-from tocsin.sim.faults import BadWeather, Crash, Fault, Pause, unleash
+from tocsin.sim.faults.kinds import BadWeather, Crash, Fault, Pause, unleash
 from tocsin.sim.network import Weather
 from tocsin.sim.scenarios.coordination.shells import Shells
 from tocsin.sim.scenarios.coordination.standing import overlook_standings
 from tocsin.sim.world import World
-from tocsin.wire.commands import Lost, decode_batch
+from tocsin.wire.internal.commands import Lost, decode_batch
 
 PLACES: Final = StoreNames("bench")
 COORDINATORS: Final = ("coordinator/1", "coordinator/2", "coordinator/3")

@@ -25,7 +25,7 @@ import psutil
 
 from bench.load.crowd import Address
 from bench.load.dialect import Dialect, LoadError, Mqtt, Nats
-from tocsin.store.server import find_program, free_ports
+from tocsin.store.servers.embedded import find_program, free_ports
 
 HOST: Final = "127.0.0.1"
 START_S: Final = 60.0

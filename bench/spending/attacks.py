@@ -19,8 +19,8 @@ from mqtt5 import (
     Will,
 )
 
-from tocsin.wire.codec import encode
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.mqtt.codec import encode
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 MIB = 1 << 20
 LARGEST = MIB - (20 << 10)  # of a payload: leaves room for topic and properties

@@ -21,8 +21,8 @@ from mqtt5 import ConnectPacket, PublishPacket
 from bench.coordinator import state_of
 from bench.spending.__main__ import memory, most_of, network
 from tocsin.runtime.security.authority import Authority
-from tocsin.wire.codec import encode
-from tocsin.wire.connect import V5
+from tocsin.wire.mqtt.codec import encode
+from tocsin.wire.mqtt.connect import V5
 
 KIB: Final = 1 << 10
 PLAIN, TLS, LARGE = 2_000, 300, 200  # connections

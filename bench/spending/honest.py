@@ -25,8 +25,8 @@ from mqtt5 import (
 )
 
 from tocsin.errors import WireError
-from tocsin.wire.codec import Decoder, encode
-from tocsin.wire.connect import V5
+from tocsin.wire.mqtt.codec import Decoder, encode
+from tocsin.wire.mqtt.connect import V5
 
 EVERY_S = 0.05
 PATIENCE_S = 30.0

@@ -24,7 +24,7 @@ from tests.unit.core.assignment.demands import demands, network
 from tocsin.core.assignment.demand import Demand
 from tocsin.core.assignment.draft import Draft
 from tocsin.core.assignment.paper import least_cost, min_max_cost
-from tocsin.core.assignment.search import search
+from tocsin.core.assignment.search.multistart import search
 from tocsin.core.assignment.side import NOBODY
 from tocsin.core.assignment.table import Table
 from tocsin_labs import optimum

@@ -6,8 +6,8 @@ The store is one substrate seen three ways:
 - a **Table** keeps the newest value of each key, with revisions, expiry and watches;
 - a **Bus** carries messages that need not be kept, and questions that want an answer.
 
-``store.jetstream`` implements them on NATS JetStream and ``store.memory`` in memory; one contract suite holds
-both to what is written here.
+``store.jetstream.store`` implements them on NATS JetStream and ``store.memory.store`` in memory; one contract suite
+holds both to what is written here.
 
 **Fresh reads.** A server that was deposed as leader and does not know it yet may answer a read with old news. A
 decision by a read, with no compare-and-set behind it, needs a ``fresh`` read: its answer has everything that was

@@ -9,8 +9,8 @@ from mqtt5 import ConnectPacket
 
 from tests.unit.broker.harness import Door, Peer
 from tests.unit.broker.talk import ending, frame, text
-from tocsin.wire.codec import encode
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.mqtt.codec import encode
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 BOTH = pytest.mark.parametrize("version", [V5, V311], ids=["MQTT 5", "MQTT 3.1.1"])
 

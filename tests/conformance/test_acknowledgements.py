@@ -20,7 +20,7 @@ from mqtt5 import (
 from tests.conformance.speech import BOTH, MALFORMED, PROTOCOL_ERROR, fate, properties, said
 from tests.unit.broker.harness import Door, Peer
 from tests.unit.broker.talk import ONE, TWO, ending, frame, lasting, nothing_more, publish, receive, text
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 
 def session_of(version: Version, client_id: str = "s") -> ConnectPacket:

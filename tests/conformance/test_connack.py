@@ -9,8 +9,8 @@ from tests.conformance.speech import BOTH, connect_frame, fate, said, stranger
 from tests.unit.broker.harness import Door
 from tests.unit.broker.talk import ONE, ZERO, lasting, nothing_more, publish, text
 from tocsin.config import Limits
-from tocsin.wire.codec import encode
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.mqtt.codec import encode
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 
 @pytest.mark.mqtt("3.2.0-1", "3.2.0-2")

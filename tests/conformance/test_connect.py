@@ -35,8 +35,8 @@ from tests.unit.broker.talk import (
     nothing_more,
     text,
 )
-from tocsin.wire.codec import encode
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.mqtt.codec import encode
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 
 @pytest.mark.mqtt("3.1.0-1")

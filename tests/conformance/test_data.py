@@ -31,7 +31,7 @@ from tests.conformance.speech import (
 )
 from tests.unit.broker.harness import Door
 from tests.unit.broker.talk import ONE, TWO, frame, publish, receive, text
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 ID = b"\0\7"
 

@@ -8,7 +8,7 @@ from mqtt5 import PublishPacket, TopicFilter
 from tests.conformance.speech import BOTH, MALFORMED, PROTOCOL_ERROR, fate, properties, said
 from tests.unit.broker.harness import Door
 from tests.unit.broker.talk import ZERO, frame, text
-from tocsin.wire.connect import Version
+from tocsin.wire.mqtt.connect import Version
 
 ID = b"\0\7"
 

@@ -23,7 +23,7 @@ from mqtt5 import (
 from tests.unit.broker.harness import Door
 from tests.unit.broker.talk import ONE, TWO, ZERO, nothing_more, publish, receive
 from tocsin.config import Limits
-from tocsin.wire.connect import V311
+from tocsin.wire.mqtt.connect import V311
 
 
 @pytest.mark.mqtt("3.3.4-9", "4.9.0-1", "4.9.0-2")

@@ -26,8 +26,8 @@ from tests.conformance.speech import (
 )
 from tests.unit.broker.harness import Door
 from tests.unit.broker.talk import ending, frame, lasting, text
-from tocsin.wire.codec import encode
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.mqtt.codec import encode
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 
 @pytest.mark.mqtt("3.12.4-1")

@@ -10,7 +10,7 @@ from mqtt5 import ConnAckPacket, PublishPacket, TopicFilter
 from tests.conformance.speech import stranger
 from tests.unit.broker.harness import Door, Peer
 from tests.unit.broker.talk import ONE, frame, publish, text
-from tocsin.wire.connect import V311
+from tocsin.wire.mqtt.connect import V311
 
 HEAD = text("MQIsdp") + b"\3"
 KEEP_ALIVE = b"\0\x3c"

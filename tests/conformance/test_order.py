@@ -17,7 +17,7 @@ from mqtt5 import (
 from tests.conformance.speech import BOTH
 from tests.unit.broker.harness import Door
 from tests.unit.broker.talk import ONE, TWO, ZERO, lasting, nothing_more, publish, receive
-from tocsin.wire.connect import V5, Version
+from tocsin.wire.mqtt.connect import V5, Version
 
 
 @pytest.mark.mqtt("4.6.0-5", "4.6.0-6", "4.5.0-1")

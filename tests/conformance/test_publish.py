@@ -29,8 +29,8 @@ from tests.unit.broker.talk import (
     text,
 )
 from tocsin.config import Limits
-from tocsin.wire.codec import encode
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.mqtt.codec import encode
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 EVERY_QOS = pytest.mark.parametrize("qos", [ZERO, ONE, TWO])
 

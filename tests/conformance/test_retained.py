@@ -24,7 +24,7 @@ from tests.unit.broker.talk import (
     nothing_more,
     retained,
 )
-from tocsin.wire.connect import V311, Version
+from tocsin.wire.mqtt.connect import V311, Version
 
 EVERY_QOS = pytest.mark.parametrize("qos", [ZERO, ONE, TWO])
 

@@ -24,7 +24,7 @@ from tests.unit.broker.talk import (
     receive,
 )
 from tocsin.ports import TableSpec
-from tocsin.wire.connect import V5, Version
+from tocsin.wire.mqtt.connect import V5, Version
 
 
 def connect_of(version: Version, client_id: str, *, clean: bool) -> ConnectPacket:

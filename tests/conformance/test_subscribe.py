@@ -31,9 +31,9 @@ from tests.unit.broker.talk import (
     retained,
     text,
 )
-from tests.unit.core.sessions import any_filter
+from tests.unit.core.session.sessions import any_filter
 from tocsin.config import Limits
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 ID = b"\0\7"
 

@@ -28,9 +28,9 @@ from tests.unit.broker.talk import (
     publish,
     receive,
 )
-from tests.unit.core.sessions import any_filter
+from tests.unit.core.session.sessions import any_filter
 from tocsin.config import Limits
-from tocsin.wire.connect import Version
+from tocsin.wire.mqtt.connect import Version
 
 
 @pytest.mark.mqtt("3.1.2-22", "3.2.2-22")

@@ -10,7 +10,7 @@ from tests.unit.broker.harness import Door
 from tests.unit.broker.talk import ZERO, frame, nothing_more, text
 from tocsin.broker.sys_topics import SysTopics
 from tocsin.config import Limits
-from tocsin.wire.connect import Version
+from tocsin.wire.mqtt.connect import Version
 
 
 @pytest.mark.mqtt("4.7.1-1", "4.7.1-2", "3.3.2-3", "4.7.3-4", "4.7.0-1")

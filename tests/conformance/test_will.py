@@ -24,7 +24,7 @@ from tests.unit.broker.talk import (
     nothing_more,
     receive,
 )
-from tocsin.wire.connect import Version
+from tocsin.wire.mqtt.connect import Version
 
 
 def with_will(client_id: str = "lost", **fields: object) -> ConnectPacket:

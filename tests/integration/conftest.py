@@ -13,8 +13,8 @@ import pytest
 
 from tests.integration.feeder import Town
 from tests.integration.peers import Connect, Peers
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.testing import LocalServers
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.store.servers.testing import LocalServers
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups

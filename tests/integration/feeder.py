@@ -24,8 +24,8 @@ from tocsin.model.publication import Publication, encode_publication
 from tocsin.model.subjects import messages_log, subject_of
 from tocsin.ports import Entry, Log, Record
 from tocsin.runtime.faults import kill_points as points
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.testing import LocalServers
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.store.servers.testing import LocalServers
 
 NETWORK = "tocsin"
 PLACES = ChannelNames(NETWORK)

@@ -9,7 +9,7 @@ from mqtt5 import ConnAckPacket, ConnectPacket
 
 from tests.integration.running import DEADLINE_S
 from tests.unit.broker.harness import Peer
-from tocsin.wire.connect import V5
+from tocsin.wire.mqtt.connect import V5
 
 Connect = Callable[..., Awaitable[Peer]]  # Peers.connect
 

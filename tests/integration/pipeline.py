@@ -22,8 +22,8 @@ from tocsin.model.results import BackendSubscription, Notice, decode_notice, enc
 from tocsin.ports import Record
 from tocsin.results.reader import Result, ResultsReader
 from tocsin.runtime.faults import kill_points as points
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.testing import LocalServers
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.store.servers.testing import LocalServers
 
 NETWORK = "tocsin"
 DEADLINE_S = 120.0

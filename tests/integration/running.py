@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from tocsin.config import Nats
 from tocsin.runtime.network.store_access import embedded
-from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.jetstream.store import JetStreamStore
 
 READY_DEADLINE_S = 90.0
 DEADLINE_S = 30.0

@@ -16,8 +16,8 @@ from tests.integration.running import up
 from tests.integration.test_elsewhere import address
 from tocsin.client import AsyncClient
 from tocsin.client.address import Server
-from tocsin.wire.codec import encode
-from tocsin.wire.connect import V311
+from tocsin.wire.mqtt.codec import encode
+from tocsin.wire.mqtt.connect import V311
 
 pytestmark = pytest.mark.timeout(170)
 BROKERS = json.dumps([{"id": each, "cluster": "north"} for each in ("north-1", "north-2")])

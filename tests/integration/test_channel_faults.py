@@ -24,7 +24,7 @@ from tests.integration.faults import DEADLINE_S, Subscriber, Traps, Wire, kill
 from tests.integration.pipeline import Talk, talking
 from tests.integration.running import up
 from tocsin.runtime.faults.kill_points import AFTER_COMMIT, AFTER_NOTICE, BEFORE_COMMIT, IN_TASK, KILL, STOP
-from tocsin.store.testing import LocalServers
+from tocsin.store.servers.testing import LocalServers
 
 pytest.importorskip("pyspark", reason="install the extra tocsin[spark]")
 pytestmark = [pytest.mark.xdist_group("networks with spark")]

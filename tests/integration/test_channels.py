@@ -35,7 +35,7 @@ from tocsin.client.subscription import Subscription
 from tocsin.errors import PublishRefused
 from tocsin.model.results import k_of
 from tocsin.runtime.network.directory import read_network
-from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.jetstream.store import JetStreamStore
 
 pytest.importorskip("pyarrow", reason="the extra spark is not installed")
 

@@ -24,8 +24,8 @@ from tests.client_authority import ClientAuthority
 from tests.integration.running import Heard, until, up
 from tocsin.client import AsyncClient
 from tocsin.client.address import Server
-from tocsin.wire.codec import encode
-from tocsin.wire.connect import V311
+from tocsin.wire.mqtt.codec import encode
+from tocsin.wire.mqtt.connect import V311
 
 pytestmark = pytest.mark.timeout(170)
 STEP_S = 60.0

@@ -34,7 +34,7 @@ from tocsin.client import AsyncClient
 from tocsin.client.address import Server
 from tocsin.core.survival.homes import PROPERTY_HOME
 from tocsin.runtime.faults.partition_socket import ask, socket_path
-from tocsin.wire.connect import V5
+from tocsin.wire.mqtt.connect import V5
 
 NORTH, SOUTH = ("north-1", "north-2", "north-3"), ("south-1", "south-2")
 BROKERS = json.dumps([{"id": each, "cluster": each.partition("-")[0]} for each in NORTH + SOUTH])

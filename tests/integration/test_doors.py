@@ -27,8 +27,8 @@ from mqtt5 import (
 
 from tests.integration.running import DEADLINE_S, up
 from tocsin.errors import WireError
-from tocsin.wire.codec import Decoder, encode
-from tocsin.wire.connect import V5
+from tocsin.wire.mqtt.codec import Decoder, encode
+from tocsin.wire.mqtt.connect import V5
 
 BROKERS = (
     'brokers=[{"id":"one","cluster":"n","port":0,"ws_port":0},'

@@ -19,8 +19,8 @@ from tocsin.client import AsyncClient
 from tocsin.client.address import Server
 from tocsin.client.subscription import Subscription
 from tocsin.core.access.admission import USE_ANOTHER_SERVER
-from tocsin.wire.codec import Decoder, encode
-from tocsin.wire.connect import V5
+from tocsin.wire.mqtt.codec import Decoder, encode
+from tocsin.wire.mqtt.connect import V5
 
 BROKERS = json.dumps([{"id": each, "cluster": "north"} for each in ("north-1", "north-2")])
 AGAIN_S = 0.05

@@ -30,7 +30,7 @@ from mqtt5 import (
 from tests.integration.taker import Taker
 from tests.unit.broker.harness import Peer
 from tocsin.runtime.faults import kill_points as points
-from tocsin.wire.connect import V5
+from tocsin.wire.mqtt.connect import V5
 
 DEADLINE_S = 90.0
 MESSAGES = 60

@@ -17,7 +17,7 @@ from tests.integration.running import READY_DEADLINE_S, Heard, up
 from tests.unit.broker.harness import Peer
 from tocsin.client import AsyncClient
 from tocsin.client.address import Server
-from tocsin.wire.connect import V5
+from tocsin.wire.mqtt.connect import V5
 
 BROKERS = json.dumps(
     [

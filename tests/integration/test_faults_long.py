@@ -21,8 +21,8 @@ from paho.mqtt.properties import Properties
 
 from tests.integration.faults import Wire, wait_for
 from tests.integration.running import up
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.testing import LocalServers
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.store.servers.testing import LocalServers
 
 WINDOW_S = 120  # for which the store remembers ids
 EXPIRY_S = 5  # of the worker's session

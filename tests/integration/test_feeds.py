@@ -30,7 +30,7 @@ from tocsin.runtime.faults import kill_points as points
 from tocsin.runtime.security.authority import Authority
 from tocsin.runtime.security.credentials import certificates_directory
 from tocsin.store.retention import feeds_floor
-from tocsin.store.testing import LocalServers
+from tocsin.store.servers.testing import LocalServers
 
 WINDOW_S = 1.0  # for which the store remembers ids, where a test waits for longer
 

@@ -22,7 +22,7 @@ from tests.integration.test_elsewhere import address
 from tests.unit.broker.harness import Peer
 from tocsin.errors import StoreFull
 from tocsin.ports import TableSpec
-from tocsin.wire.connect import V5
+from tocsin.wire.mqtt.connect import V5
 
 FULL = 0x97
 BYTES = 8 << 20  # of each table

@@ -29,7 +29,7 @@ from mqtt5 import (
 from tests.integration.running import DEADLINE_S, Heard, until, up
 from tests.integration.taker import Taker
 from tests.unit.broker.harness import Peer
-from tocsin.wire.connect import V5
+from tocsin.wire.mqtt.connect import V5
 
 MESSAGES = 120
 KILLED = "north-2"

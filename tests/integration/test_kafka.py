@@ -18,7 +18,7 @@ from tests.integration.kafka import running_kafka
 from tests.integration.ports import free_ports
 from tocsin.model.catalogue import Feed, KafkaSource
 from tocsin.runtime.faults import kill_points as points
-from tocsin.store.testing import LocalServers
+from tocsin.store.servers.testing import LocalServers
 
 pytestmark = pytest.mark.slow  # fetches 50 MB the first time, and starts a Java
 

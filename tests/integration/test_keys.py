@@ -20,8 +20,8 @@ from tocsin.config import Nats
 from tocsin.errors import NoResponder, Refused, TocsinError
 from tocsin.runtime.network.directory import read_network
 from tocsin.runtime.network.store_access import embedded
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.login import login_of
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.store.nats.login import login_of
 
 pytestmark = pytest.mark.timeout(240)
 DEADLINE_S = 60.0

@@ -21,7 +21,7 @@ from tocsin.client import AsyncClient
 from tocsin.client.address import Server
 from tocsin.runtime.security.authority import Authority
 from tocsin.runtime.security.credentials import PeerTls, credentials_of
-from tocsin.wire.connect import V5
+from tocsin.wire.mqtt.connect import V5
 
 BROKERS = json.dumps([{"id": each, "cluster": "north"} for each in ("north-1", "north-2")])
 STEP_S = 60.0

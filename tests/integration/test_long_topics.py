@@ -19,7 +19,7 @@ from mqtt5 import (
 from tests.integration.running import up
 from tests.integration.test_elsewhere import address
 from tests.unit.broker.harness import Peer
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 BROKERS = json.dumps([{"id": "north-1", "cluster": "north"}])
 LETTERS: dict[Version, str] = {V5: "é", V311: "ü"}

@@ -18,7 +18,7 @@ from tests.unit.broker.harness import Peer
 from tests.unit.broker.talk import ending
 from tocsin.client import AsyncClient
 from tocsin.client.address import Server
-from tocsin.wire.connect import V5
+from tocsin.wire.mqtt.connect import V5
 
 BROKERS = json.dumps(
     [{"id": "north-1", "cluster": "north"}, {"id": "north-2", "cluster": "north"}],

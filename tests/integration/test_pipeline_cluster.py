@@ -20,7 +20,7 @@ from tests.integration.faults import Traps, kill
 from tests.integration.pipeline import DEADLINE_S, PipelineProcess, talking
 from tests.integration.ports import free_ports
 from tocsin.runtime.faults import kill_points as points
-from tocsin.store.testing import LocalServers
+from tocsin.store.servers.testing import LocalServers
 
 pyspark = pytest.importorskip("pyspark", reason="install the extra tocsin[spark]")
 

@@ -16,7 +16,7 @@ import pytest
 from tests.integration.faults import DEADLINE_S, Traps, kill
 from tests.integration.pipeline import PipelineProcess, Talk, talking
 from tocsin.runtime.faults.kill_points import IN_TASK, STOP
-from tocsin.store.testing import LocalServers
+from tocsin.store.servers.testing import LocalServers
 
 pytest.importorskip("pyspark", reason="install the extra tocsin[spark]")
 pytestmark = [pytest.mark.xdist_group("networks with spark"), pytest.mark.timeout(300)]

@@ -14,7 +14,7 @@ import pytest
 
 from tests.integration.pipeline import PipelineProcess, Talk, talking
 from tocsin.runtime.faults import kill_points as points
-from tocsin.store.testing import LocalServers
+from tocsin.store.servers.testing import LocalServers
 
 pytest.importorskip("pyspark", reason="install the extra tocsin[spark]")
 pytestmark = pytest.mark.xdist_group("networks with spark")

@@ -14,7 +14,7 @@ from tocsin.config import Nats
 from tocsin.ports import TableSpec
 from tocsin.runtime.network.directory import read_network
 from tocsin.runtime.network.store_access import embedded
-from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.jetstream.store import JetStreamStore
 
 pytestmark = pytest.mark.timeout(240)
 RELEASES = ("release-0.1.0",)

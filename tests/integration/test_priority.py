@@ -23,7 +23,7 @@ from mqtt5 import (
 from tests.integration.running import up
 from tests.unit.broker.harness import Peer
 from tocsin.client import AsyncClient
-from tocsin.wire.connect import V5
+from tocsin.wire.mqtt.connect import V5
 
 DEADLINE_S = 60.0
 ORDINARY = 2_000

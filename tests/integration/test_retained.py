@@ -27,7 +27,7 @@ from mqtt5 import (
 from tests.integration.running import READY_DEADLINE_S, up
 from tests.integration.test_elsewhere import address
 from tests.unit.broker.harness import Peer
-from tocsin.wire.connect import V5
+from tocsin.wire.mqtt.connect import V5
 
 BROKERS = json.dumps([{"id": "north-1", "cluster": "north"}, {"id": "north-2", "cluster": "north"}])
 SIZE = 1_000_000  # about as large as a message may be

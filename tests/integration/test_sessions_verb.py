@@ -16,7 +16,7 @@ from tests.integration.test_elsewhere import address
 from tests.unit.broker.harness import Peer
 from tocsin.core.delivery.stored_session import session_key
 from tocsin.ports import TableSpec
-from tocsin.wire.connect import V5
+from tocsin.wire.mqtt.connect import V5
 
 SET = ("--set", "brokers=" + json.dumps([{"id": "north-1", "cluster": "north"}]))
 LASTING = 3_600

@@ -26,7 +26,7 @@ from mqtt5 import (
 from tests.integration.peers import Connect
 from tests.integration.running import up
 from tests.unit.broker.harness import Peer
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 ONE, TWO = QoS.AT_LEAST_ONCE, QoS.EXACTLY_ONCE
 QUOTA_EXCEEDED = 0x97

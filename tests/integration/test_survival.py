@@ -18,7 +18,7 @@ from tests.integration.test_home import until
 from tests.unit.broker.harness import Peer
 from tocsin.client import AsyncClient, Message
 from tocsin.client.address import Server
-from tocsin.wire.connect import V5
+from tocsin.wire.mqtt.connect import V5
 
 BROKERS = json.dumps(
     [

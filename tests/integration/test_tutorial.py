@@ -48,8 +48,8 @@ def statements(text: str) -> str:
 def test_the_sql_of_the_page_is_the_examples_and_compiles() -> None:
     from tocsin.model.catalogue import Definition
     from tocsin.pipeline.language.checks.statements import check
-    from tocsin.pipeline.language.script import read_script
-    from tocsin.pipeline.language.statements import CreateChannel, CreateDataset, CreateFeed
+    from tocsin.pipeline.language.text.script import read_script
+    from tocsin.pipeline.language.text.statements import CreateChannel, CreateDataset, CreateFeed
 
     shown = "\n".join(line for block in blocks(PAGE) if block.kind == "sql" for line in block.lines)
     text = EXAMPLE.read_text()

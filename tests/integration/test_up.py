@@ -29,8 +29,8 @@ from tocsin.errors import Refused, StoreUnavailable
 from tocsin.model.subjects import messages_log
 from tocsin.ports import Record
 from tocsin.runtime.network import janitor
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.server import plan_servers
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.store.servers.embedded import plan_servers
 
 DEADLINE_S = 90.0
 COMMAND = (sys.executable, "-P", "-m", "tocsin", "up", "--set", "pipeline.enabled=never")

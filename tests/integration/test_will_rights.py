@@ -21,7 +21,7 @@ from tests.integration.test_home import until
 from tests.unit.broker.harness import Peer
 from tocsin.client import AsyncClient
 from tocsin.client.address import Server
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 BROKERS = json.dumps([{"id": "north-1", "cluster": "north"}, {"id": "north-2", "cluster": "north"}])
 NOT_AUTHORIZED = 0x87

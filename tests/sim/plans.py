@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tocsin.sim.faults import Crash, Fault, LeaderLoss, Pause, StoreTrouble
+from tocsin.sim.faults.kinds import Crash, Fault, LeaderLoss, Pause, StoreTrouble
 from tocsin.sim.store import StoreWeather
 
 SECOND = 1_000_000

@@ -11,12 +11,12 @@ import msgspec
 from tocsin.client import AsyncClient
 from tocsin.config import Settings
 from tocsin.errors import TocsinError
-from tocsin.sim.faults import Fault
-from tocsin.sim.invariants import Invariant
-from tocsin.sim.plan import CALM
+from tocsin.sim.faults.kinds import Fault
+from tocsin.sim.faults.plan import CALM
 from tocsin.sim.process.stage import NETWORK, Stage, configured, server
-from tocsin.sim.runner import Broken, run
-from tocsin.sim.scenario import Scenario
+from tocsin.sim.runs.invariants import Invariant
+from tocsin.sim.runs.runner import Broken, run
+from tocsin.sim.runs.scenario import Scenario
 from tocsin.sim.world import World
 
 SECOND: Final = 1_000_000

@@ -23,15 +23,15 @@ from tocsin.errors import Conflict
 from tocsin.model.network import Address
 from tocsin.model.versions import UNREADABLE
 from tocsin.ports import Entry
-from tocsin.sim.faults import Fault, unleash
+from tocsin.sim.faults.kinds import Fault, unleash
 from tocsin.sim.latency import Latency
 from tocsin.sim.network import Link
 from tocsin.sim.process.machine import SimulatedProcess
 from tocsin.sim.process.stage import GROUPS, NAMES, NETWORK, SESSIONS, Stage, configured
+from tocsin.sim.runs.transcript import Transcript, describe
 from tocsin.sim.scenarios.survival.programs import Pace, Program
-from tocsin.sim.transcript import Transcript, describe
 from tocsin.sim.world import World
-from tocsin.wire.commands import Elected, Joined, Lost, Planned, Promoted, Said, decode_batch
+from tocsin.wire.internal.commands import Elected, Joined, Lost, Planned, Promoted, Said, decode_batch
 
 SECOND = 1_000_000
 WAY = Link(latency=Latency.constant(500), fifo=True)

@@ -13,10 +13,10 @@ from tocsin.coordinator import planning
 from tocsin.core.coordination.leader import backup_planning
 from tocsin.core.coordination.state.backups import Backups
 from tocsin.runtime.machines.clock import now_us
-from tocsin.sim.faults import Fault
-from tocsin.sim.plan import Profile
-from tocsin.sim.runner import Broken, run
-from tocsin.sim.scenario import find
+from tocsin.sim.faults.kinds import Fault
+from tocsin.sim.faults.plan import Profile
+from tocsin.sim.runs.runner import Broken, run
+from tocsin.sim.runs.scenario import find
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

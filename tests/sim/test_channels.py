@@ -31,11 +31,11 @@ from tocsin.core.delivery.window import Progress
 from tocsin.core.machine import Effect, Event, Handler, Say
 from tocsin.model.results import result_position
 from tocsin.ports import Entry
-from tocsin.sim.invariants import Invariant
-from tocsin.sim.plan import Profile
+from tocsin.sim.faults.plan import Profile
 from tocsin.sim.process.stage import CHANNELS
-from tocsin.sim.runner import run, run_many
-from tocsin.sim.scenario import find
+from tocsin.sim.runs.invariants import Invariant
+from tocsin.sim.runs.runner import run, run_many
+from tocsin.sim.runs.scenario import find
 from tocsin.sim.scenarios import channels
 from tocsin.sim.world import World
 

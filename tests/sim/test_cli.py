@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tocsin.cli.sim import app
+from tocsin.cli.verbs.sim import app
 
 PLANTED = Path(__file__).parent / "planted" / "counted_twice.py"
 
@@ -54,7 +54,7 @@ def test_a_failure_shows_its_seed_faults_last_events_and_replay_command() -> Non
 
 
 def test_all_seeds_are_run_and_the_broken_ones_listed_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tocsin.cli.sim.TELL_S", 0.0)
+    monkeypatch.setattr("tocsin.cli.verbs.sim.TELL_S", 0.0)
     run = ("run", "counted-twice", "--from", str(PLANTED), "--runs", "300")
     _, first = invoke(*run)
     code, output = invoke(*run, "--keep-going")

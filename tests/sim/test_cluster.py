@@ -15,16 +15,16 @@ from tocsin.core.machine import Effect
 from tocsin.core.survival.landmark import Landmark
 from tocsin.core.survival.landmark_signals import MeanwhileOut, Restored, WantsChanged
 from tocsin.core.survival.provisional import Record
-from tocsin.sim.faults import Crash, Fault, Partition
-from tocsin.sim.invariants import Invariant
-from tocsin.sim.runner import run, run_many
-from tocsin.sim.scenario import find
+from tocsin.sim.faults.kinds import Crash, Fault, Partition
+from tocsin.sim.runs.invariants import Invariant
+from tocsin.sim.runs.runner import run, run_many
+from tocsin.sim.runs.scenario import find
 from tocsin.sim.scenarios import cluster
 from tocsin.sim.scenarios.cluster import NORTH, SIDES
 from tocsin.sim.scenarios.cluster.guests import Guest
 from tocsin.sim.scenarios.cluster.promises import OneOwner, Standing
 from tocsin.sim.world import World
-from tocsin.wire.cluster_messages import ClusterMessage
+from tocsin.wire.internal.cluster_messages import ClusterMessage
 
 SECOND = 1_000_000
 SEEDS = 6  # within which each planted bug has to be found

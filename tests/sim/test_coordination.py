@@ -23,14 +23,14 @@ from tocsin.core.coordination.state.state import Outcome, State
 from tocsin.core.machine import Effect, Event, Received, Table
 from tocsin.model.network import BrokerInfo
 from tocsin.ports import Entry
-from tocsin.sim.faults import Crash, Fault, LeaderLoss, Pause, StoreTrouble
-from tocsin.sim.runner import run, run_many
-from tocsin.sim.scenario import Scenario, find
+from tocsin.sim.faults.kinds import Crash, Fault, LeaderLoss, Pause, StoreTrouble
+from tocsin.sim.runs.runner import run, run_many
+from tocsin.sim.runs.scenario import Scenario, find
 from tocsin.sim.scenarios import coordination
 from tocsin.sim.store import StoreWeather
-from tocsin.wire.commands import BrokerCommand, decode_batch
-from tocsin.wire.control import Submit, Unknown
-from tocsin.wire.notices import Notice
+from tocsin.wire.internal.commands import BrokerCommand, decode_batch
+from tocsin.wire.internal.control import Submit, Unknown
+from tocsin.wire.internal.notices import Notice
 
 SECOND = 1_000_000
 # A snapshot was read under the name of its successor; chance made an incarnation 0, which meant none.

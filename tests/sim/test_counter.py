@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tocsin.sim.faults import Crash, LeaderLoss, Pause, StoreTrouble
-from tocsin.sim.runner import run, run_many
-from tocsin.sim.scenario import find
+from tocsin.sim.faults.kinds import Crash, LeaderLoss, Pause, StoreTrouble
+from tocsin.sim.runs.runner import run, run_many
+from tocsin.sim.runs.scenario import find
 from tocsin.sim.store import StoreWeather
 
 SECOND = 1_000_000

@@ -21,12 +21,12 @@ from tocsin.core.delivery.stored_session import decode_session, session_key
 from tocsin.core.machine import Say
 from tocsin.core.survival.wills import came_since
 from tocsin.model.network import Address
-from tocsin.sim.faults import Crash, Fault, Lag, OldNews
-from tocsin.sim.invariants import Invariant
+from tocsin.sim.faults.kinds import Crash, Fault, Lag, OldNews
 from tocsin.sim.process.machine import SimulatedProcess
 from tocsin.sim.process.stage import Stage, server
+from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.world import World
-from tocsin.wire.replication import Bequest
+from tocsin.wire.internal.replication import Bequest
 
 SEEDS: Final = 4
 SETTINGS: Final = settings(

@@ -18,16 +18,16 @@ from tocsin.core.coordination.participant.participant import Participant
 from tocsin.core.machine import Effect
 from tocsin.core.survival.detection import Detector, Hints
 from tocsin.model.network import BrokerInfo, Message
-from tocsin.sim.faults import BadWeather, Crash, Fault, Partition, Pause, StoreTrouble, unleash
+from tocsin.sim.faults.kinds import BadWeather, Crash, Fault, Partition, Pause, StoreTrouble, unleash
 from tocsin.sim.network import Weather
-from tocsin.sim.runner import run, run_many
-from tocsin.sim.scenario import find
+from tocsin.sim.runs.runner import run, run_many
+from tocsin.sim.runs.scenario import find
 from tocsin.sim.scenarios import detection
 from tocsin.sim.scenarios.coordination import COORDINATORS, PLACES
 from tocsin.sim.store import StoreWeather
 from tocsin.sim.world import World
-from tocsin.wire.commands import Lost, decode_batch
-from tocsin.wire.control import Links
+from tocsin.wire.internal.commands import Lost, decode_batch
+from tocsin.wire.internal.control import Links
 
 SECOND = 1_000_000
 SEEDS = 200  # within which each planted bug has to be found

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.sim.runner import replay, run
-from tocsin.sim.scenario import find
+from tocsin.sim.runs.runner import replay, run
+from tocsin.sim.runs.scenario import find
 
 DIGESTS = Path(__file__).parent / "digests.json"
 SCENARIOS = ("counter",)  # the ones whose machines are the simulator's own: others change with the product
@@ -19,8 +19,8 @@ SEEDS = range(12)
 
 PROGRAM = """
 import hashlib
-from tocsin.sim.runner import replay
-from tocsin.sim.scenario import scenarios
+from tocsin.sim.runs.runner import replay
+from tocsin.sim.runs.scenario import scenarios
 for name, scenario in scenarios().items():
     for seed in range(1, 2 + LONG):
         if name.endswith("-long") > LONG:

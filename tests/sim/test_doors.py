@@ -8,8 +8,8 @@ import pytest
 
 from tests.sim.survival_bugs import Planted
 from tocsin.core.door import door
-from tocsin.sim.runner import run, run_many
-from tocsin.sim.scenario import find
+from tocsin.sim.runs.runner import run, run_many
+from tocsin.sim.runs.scenario import find
 
 CIRCLE = "no client is sent in a circle"
 HOME = "in the end everybody is at home, and nobody stands in for anybody"

@@ -8,8 +8,8 @@ from tests.sim import durable_bugs as bugs
 from tests.sim.durable_bugs import Bug
 from tests.sim.plans import crashes_in_turn, freezes_and_late_writes
 from tests.sim.search import seeds_from
-from tocsin.sim.runner import run, run_many
-from tocsin.sim.scenario import find
+from tocsin.sim.runs.runner import run, run_many
+from tocsin.sim.runs.scenario import find
 from tocsin.sim.scenarios.durable.population import BROKERS
 
 SEEDS = 20  # within which the bugs that show often are found

@@ -16,10 +16,10 @@ from tocsin.core.delivery.session_cell import SESSIONS, Outcome, SessionCell
 from tocsin.core.delivery.stored_session import StoredSession, encode_session
 from tocsin.core.machine import Effect, GetKey
 from tocsin.ports import Page
-from tocsin.sim.faults import Fault, OldNews, Partition, StoreClock, StoreTrouble
+from tocsin.sim.faults.kinds import Fault, OldNews, Partition, StoreClock, StoreTrouble
 from tocsin.sim.process.store import SimulatedLog
-from tocsin.sim.runner import Broken, run, run_many
-from tocsin.sim.scenario import find
+from tocsin.sim.runs.runner import Broken, run, run_many
+from tocsin.sim.runs.scenario import find
 from tocsin.sim.scenarios.durable.population import BROKERS, PUBLISHERS, SUBSCRIBERS
 from tocsin.sim.store import StoreWeather
 

@@ -19,11 +19,11 @@ from tocsin.core.shared.member import LocalMember
 from tocsin.core.shared.signals import SharingState
 from tocsin.core.shared.stored_group import Member, StoredGroup
 from tocsin.errors import Conflict, OutcomeUnknown
-from tocsin.sim.faults import Fault, Partition, StoreTrouble
+from tocsin.sim.faults.kinds import Fault, Partition, StoreTrouble
+from tocsin.sim.faults.plan import Profile
 from tocsin.sim.network import STORE
-from tocsin.sim.plan import Profile
-from tocsin.sim.runner import Broken, run, run_many
-from tocsin.sim.scenario import find
+from tocsin.sim.runs.runner import Broken, run, run_many
+from tocsin.sim.runs.scenario import find
 from tocsin.sim.scenarios.groups import BROKERS, FAULTS
 from tocsin.sim.store import StoreWeather
 

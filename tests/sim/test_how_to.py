@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tocsin.sim.runner import run
-from tocsin.sim.scenario import load
+from tocsin.sim.runs.runner import run
+from tocsin.sim.runs.scenario import load
 
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "simulate.md"
 

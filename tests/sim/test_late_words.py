@@ -11,11 +11,11 @@ from tests.sim.scenes import SECOND, first_broken, reached, settings, until
 from tocsin.core.machine import Say
 from tocsin.core.survival.announcements import ArrivalTimes
 from tocsin.model.network import Address
-from tocsin.sim.faults import BadWeather, Fault
-from tocsin.sim.invariants import Invariant
+from tocsin.sim.faults.kinds import BadWeather, Fault
 from tocsin.sim.network import Weather
 from tocsin.sim.process.machine import SimulatedProcess
 from tocsin.sim.process.stage import Stage
+from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.world import World
 
 SEEDS: Final = 6

@@ -15,13 +15,13 @@ from tocsin.core.coordination.leader.rerouting import Rerouting
 from tocsin.core.coordination.participant.link_reports import Linkage
 from tocsin.core.coordination.state.detours import Detours
 from tocsin.core.links import path
-from tocsin.sim.faults import Crash, Fault
-from tocsin.sim.runner import Broken, run, run_many
-from tocsin.sim.scenario import Scenario, find
+from tocsin.sim.faults.kinds import Crash, Fault
+from tocsin.sim.runs.runner import Broken, run, run_many
+from tocsin.sim.runs.scenario import Scenario, find
 from tocsin.sim.scenarios import links
 from tocsin.sim.scenarios.links.promises import Wanted
 from tocsin.sim.scenarios.links.traffic import TOPICS, LinkCut
-from tocsin.wire.commands import Lost
+from tocsin.wire.internal.commands import Lost
 
 SECOND = 1_000_000
 SEEDS = 20  # within which each planted bug has to be found

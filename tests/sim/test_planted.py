@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.sim.runner import replay, run_many
-from tocsin.sim.scenario import load
+from tocsin.sim.runs.runner import replay, run_many
+from tocsin.sim.runs.scenario import load
 
 PLANTED = Path(__file__).parent / "planted"
 SEEDS = 1_000

@@ -9,10 +9,10 @@ from tocsin.core.coordination.leader.recruiting import Network, Recruiting, Recr
 from tocsin.core.coordination.participant.network_view import NetworkView
 from tocsin.core.machine import Effect
 from tocsin.model.network import BrokerInfo
-from tocsin.sim.faults import Crash, Fault
-from tocsin.sim.runner import run, run_many
-from tocsin.sim.scenario import find
-from tocsin.sim.transcript import Transcript
+from tocsin.sim.faults.kinds import Crash, Fault
+from tocsin.sim.runs.runner import run, run_many
+from tocsin.sim.runs.scenario import find
+from tocsin.sim.runs.transcript import Transcript
 
 IDLE = "a broker that begins to stand by has no clients, and backs nobody"
 GOES_ON = "a new leader goes on to empty the broker that the old one has recruited"

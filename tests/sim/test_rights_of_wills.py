@@ -21,11 +21,11 @@ from tocsin.config.recovery import Recovery
 from tocsin.core.machine import Say
 from tocsin.errors import TocsinError
 from tocsin.model.network import Address
-from tocsin.sim.faults import Crash, Fault
-from tocsin.sim.invariants import Invariant
+from tocsin.sim.faults.kinds import Crash, Fault
 from tocsin.sim.process.machine import Main, SimulatedProcess
 from tocsin.sim.process.stage import Stage, server
-from tocsin.sim.runner import Broken
+from tocsin.sim.runs.invariants import Invariant
+from tocsin.sim.runs.runner import Broken
 from tocsin.sim.world import World
 
 SEEDS: Final = 3

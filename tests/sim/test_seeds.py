@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from tocsin.sim.runner import run_many
-from tocsin.sim.scenario import scenarios
+from tocsin.sim.runs.runner import run_many
+from tocsin.sim.runs.scenario import scenarios
 
 SEEDS = int(os.environ.get("SEEDS", "200"))
 

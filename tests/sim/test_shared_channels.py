@@ -18,11 +18,11 @@ from tocsin.core.channels.signals import LookAt, Looked
 from tocsin.core.machine import Say
 from tocsin.core.shared.stored_group import GROUP_KEYS, decode_group
 from tocsin.ports import Change
-from tocsin.sim.invariants import Invariant
-from tocsin.sim.plan import Profile
+from tocsin.sim.faults.plan import Profile
 from tocsin.sim.process.stage import GROUPS
-from tocsin.sim.runner import Broken, run, run_many
-from tocsin.sim.scenario import find
+from tocsin.sim.runs.invariants import Invariant
+from tocsin.sim.runs.runner import Broken, run, run_many
+from tocsin.sim.runs.scenario import find
 from tocsin.sim.scenarios import shared_channels
 from tocsin.sim.scenarios.shared_channels import BROKERS, FAULTS
 from tocsin.sim.world import World

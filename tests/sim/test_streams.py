@@ -14,9 +14,9 @@ from tocsin.core.machine import Effect
 from tocsin.core.streams.listing import Listing
 from tocsin.core.streams.publish_gate import Action, PublishGate
 from tocsin.model.stream import Diff, Metadata
-from tocsin.sim.invariants import Invariant
-from tocsin.sim.runner import run, run_many
-from tocsin.sim.scenario import find
+from tocsin.sim.runs.invariants import Invariant
+from tocsin.sim.runs.runner import run, run_many
+from tocsin.sim.runs.scenario import find
 from tocsin.sim.scenarios import streams
 from tocsin.sim.scenarios.streams.promises import Complete
 from tocsin.sim.world import World

@@ -44,17 +44,17 @@ from tocsin.core.survival.announcements import ArrivalClock, ArrivalTimes
 from tocsin.core.survival.provisional import Record, settle
 from tocsin.model.network import BrokerInfo
 from tocsin.model.publication import Publication
-from tocsin.sim.compound import Storm
-from tocsin.sim.faults import Crash, CrashTogether, Fault, Partition, Pause, Skew
-from tocsin.sim.invariants import Invariant
+from tocsin.sim.faults.compound import Storm
+from tocsin.sim.faults.kinds import Crash, CrashTogether, Fault, Partition, Pause, Skew
 from tocsin.sim.network import STORE
-from tocsin.sim.runner import run, run_many
-from tocsin.sim.scenario import find
+from tocsin.sim.runs.invariants import Invariant
+from tocsin.sim.runs.runner import run, run_many
+from tocsin.sim.runs.scenario import find
 from tocsin.sim.scenarios import survival
-from tocsin.sim.scenarios.survival.looking import PLACE_TAKEN, STANDS_IN
+from tocsin.sim.scenarios.survival.promises.looking import PLACE_TAKEN, STANDS_IN
 from tocsin.sim.world import World
-from tocsin.wire.control import Moves
-from tocsin.wire.replication import Applied, Delta, Positions, Update
+from tocsin.wire.internal.control import Moves
+from tocsin.wire.internal.replication import Applied, Delta, Positions, Update
 
 ACKNOWLEDGED = "what is acknowledged is in the log"
 MESSAGES = "subscribers get everything, in order, at QoS 2 once"

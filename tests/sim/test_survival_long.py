@@ -9,12 +9,12 @@ import pytest
 
 from tests.sim.survival_bugs import MINUTE, SECOND
 from tests.sim.test_survival import Counts
-from tocsin.sim.faults import Crash, Fault, Partition, Pause, StoreClock
+from tocsin.sim.faults.kinds import Crash, Fault, Partition, Pause, StoreClock
 from tocsin.sim.network import STORE
-from tocsin.sim.runner import run
-from tocsin.sim.scenario import find
+from tocsin.sim.runs.runner import run
+from tocsin.sim.runs.scenario import find
 from tocsin.sim.scenarios import survival
-from tocsin.sim.scenarios.survival.looking import STANDS_IN
+from tocsin.sim.scenarios.survival.promises.looking import STANDS_IN
 
 HOUR = 60 * MINUTE
 

@@ -17,12 +17,12 @@ from tocsin.core.replication.backup import Backup
 from tocsin.core.session.machine import Session
 from tocsin.core.survival.detection import Hints
 from tocsin.core.survival.takeover import AwaitWill
-from tocsin.sim.faults import Crash, CrashTogether, Fault, LeaderLoss, Partition, Pause
+from tocsin.sim.faults.kinds import Crash, CrashTogether, Fault, LeaderLoss, Partition, Pause
 from tocsin.sim.network import STORE
-from tocsin.sim.runner import run
-from tocsin.sim.scenario import find
-from tocsin.sim.scenarios.survival.bequests import WillsOnce
-from tocsin.wire.replication import Bequest, Update
+from tocsin.sim.runs.runner import run
+from tocsin.sim.runs.scenario import find
+from tocsin.sim.scenarios.survival.promises.bequests import WillsOnce
+from tocsin.wire.internal.replication import Bequest, Update
 
 ONCE = "a will is in the log once"
 LIVING = "no will is published of a client that is known to live, or to have left in order"

@@ -16,11 +16,11 @@ from tocsin.core.links.signals import Alarmed
 from tocsin.core.machine import Effect, Say, Table
 from tocsin.core.survival.watchers import Watchers
 from tocsin.model.network import Address
-from tocsin.sim.faults import Fault, Partition, Pause
-from tocsin.sim.invariants import Invariant
+from tocsin.sim.faults.kinds import Fault, Partition, Pause
 from tocsin.sim.network import STORE
 from tocsin.sim.process.machine import SimulatedProcess
 from tocsin.sim.process.stage import Stage, server
+from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.world import World
 
 SEEDS: Final = 2

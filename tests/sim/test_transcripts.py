@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim.stories import SECOND, Mover, Reader, Story, Writer
-from tocsin.sim.faults import Crash, Partition, Pause
+from tocsin.sim.faults.kinds import Crash, Partition, Pause
 
 GOLDEN = Path(__file__).parent / "transcripts"
 NORTH = ("north-1", "north-2", "north-spare")

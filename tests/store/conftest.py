@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tocsin.ports import Log, LogSpec, Store, Table, TableSpec
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.memory import MemoryServer, MemoryStore
-from tocsin.store.testing import LocalServers
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
+from tocsin.store.servers.testing import LocalServers
 
 _numbers = itertools.count(1)
 

@@ -10,11 +10,11 @@ from tocsin.config import Nats, Settings
 from tocsin.runtime.network.plan import ensure_certificates
 from tocsin.runtime.network.store_access import access, embedded, security
 from tocsin.runtime.network.streams import prepare
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.login import login_of
-from tocsin.store.roles import Role
-from tocsin.store.server import wait_ready
-from tocsin.store.testing import LocalServers
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.store.nats.login import login_of
+from tocsin.store.servers.embedded import wait_ready
+from tocsin.store.servers.roles import Role
+from tocsin.store.servers.testing import LocalServers
 
 NETWORK = "tocsin"
 

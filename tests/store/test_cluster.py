@@ -10,8 +10,8 @@ import pytest
 from tests.store.writing import FACTS, Writers, connected, everything
 from tocsin.errors import StoreUnavailable, TocsinError
 from tocsin.ports import Record, TableSpec
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.testing import LocalServers
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.store.servers.testing import LocalServers
 
 
 async def leader_of(store: JetStreamStore, stream: str) -> str:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tocsin.errors import TocsinError
 from tocsin.ports import Log, LogSpec, Page, Record, Store, Table, TableSpec
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.memory import MemoryStore
-from tocsin.store.testing import LocalServers
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.store.memory.store import MemoryStore
+from tocsin.store.servers.testing import LocalServers
 
 QUICK = settings(
     max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None

@@ -12,8 +12,8 @@ import pytest
 from tests.store.writing import FACTS, Writers, connected, everything
 from tocsin.errors import DeadlineExceeded, OutcomeUnknown, Refused, StoreUnavailable, TocsinError
 from tocsin.ports import BusMessage, Cell, Record, TableSpec
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.testing import LocalServers
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.store.servers.testing import LocalServers
 
 # ── death ────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -22,11 +22,11 @@ from tocsin.errors import Forbidden, Refused
 from tocsin.model.channel_names import ChannelNames
 from tocsin.model.subjects import messages_log
 from tocsin.ports import BusMessage, Record, Table, TableSpec
-from tocsin.store.connection import Connection
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.login import login_of
-from tocsin.store.nats_protocol import frame
-from tocsin.store.roles import Role
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.store.nats.connection import Connection
+from tocsin.store.nats.login import login_of
+from tocsin.store.nats.protocol import frame
+from tocsin.store.servers.roles import Role
 
 DEADLINE_S = 30.0
 MESSAGES = messages_log(NETWORK, 3_600, 1 << 30)

@@ -19,9 +19,9 @@ from tests.store.test_cluster import leader_of
 from tests.store.writing import records
 from tocsin.errors import StoreUnavailable
 from tocsin.ports import Log, LogSpec, TableSpec
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.jetstream_stream import marks_of
-from tocsin.store.testing import LocalServers
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.store.jetstream.stream import marks_of
+from tocsin.store.servers.testing import LocalServers
 
 LOG = LogSpec("facts", ("net.m.>", "net.c.>"))
 ALONE = LogSpec("alone", ("net.alone",))  # one subject, no wildcard

@@ -11,10 +11,10 @@ import pytest
 
 from tocsin.errors import Refused, StoreFull
 from tocsin.ports import LogSpec, Record, TableSpec
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.jetstream_table import JetStreamTable
-from tocsin.store.lots import LOT_MIN
-from tocsin.store.testing import LocalServers
+from tocsin.store.jetstream.lots import LOT_MIN
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.store.jetstream.table import JetStreamTable
+from tocsin.store.servers.testing import LocalServers
 
 
 @pytest.fixture

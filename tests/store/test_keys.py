@@ -25,11 +25,11 @@ from tocsin.runtime.network.store_access import (
     remove_user,
     rotate_key,
 )
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.login import Login, login_of
-from tocsin.store.nkeys import make_seed
-from tocsin.store.roles import READS
-from tocsin.store.server import wait_ready, write_access
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.store.nats.login import Login, login_of
+from tocsin.store.nats.nkeys import make_seed
+from tocsin.store.servers.embedded import wait_ready, write_access
+from tocsin.store.servers.roles import READS
 
 DEADLINE_S = 30.0
 MESSAGES = messages_log(NETWORK, 3_600, 1 << 30)

@@ -18,8 +18,8 @@ from tocsin.runtime.network import moving
 from tocsin.runtime.network import plan as network
 from tocsin.runtime.network.directory import StateDirectory
 from tocsin.runtime.network.store_access import is_global
-from tocsin.store import snapshots
-from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.jetstream import snapshots
+from tocsin.store.jetstream.store import JetStreamStore
 
 MESSAGES = messages_log(NETWORK, 3_600, 1 << 30)
 SESSIONS = TableSpec(f"{NETWORK}-sessions")

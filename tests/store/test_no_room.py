@@ -13,7 +13,7 @@ import pytest
 from tests.store.writing import FACTS, connected, everything
 from tocsin.errors import OutcomeUnknown, StoreFull
 from tocsin.ports import Log, Record
-from tocsin.store.testing import LocalServers
+from tocsin.store.servers.testing import LocalServers
 
 
 class Filling:

@@ -23,11 +23,11 @@ from tocsin.model.channel_names import ChannelNames
 from tocsin.model.subjects import messages_log
 from tocsin.ports import BusMessage, LogSpec, Record, TableSpec
 from tocsin.runtime.network.store_access import add_user, security
-from tocsin.store.connection import Connection
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.login import Login, login_of
-from tocsin.store.roles import LOGS, ROLES, TABLE, TABLES, Role, permissions
-from tocsin.store.server import wait_ready
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.store.nats.connection import Connection
+from tocsin.store.nats.login import Login, login_of
+from tocsin.store.servers.embedded import wait_ready
+from tocsin.store.servers.roles import LOGS, ROLES, TABLE, TABLES, Role, permissions
 
 PLACES, CHANNELS = StoreNames(NETWORK), ChannelNames(NETWORK)
 MESSAGES = messages_log(NETWORK, 3_600, 1 << 30)
@@ -342,7 +342,7 @@ async def test_a_user_of_sql_asks_under_its_own_name_only(tmp_path: Path) -> Non
     for bad in ("", "a b", "a.b", "a*", ">", "operator"):
         with pytest.raises(OperatorError):
             add_user(tmp_path, bad)
-    from tocsin.store.testing import LocalServers
+    from tocsin.store.servers.testing import LocalServers
 
     with LocalServers(tmp_path / "nats", security=security(made.settings)) as running:
         nats = msgspec.structs.replace(made.nats, urls=running.urls, credentials=str(seed))

@@ -9,10 +9,10 @@ import pytest
 
 from tocsin.errors import Refused, StoreError
 from tocsin.ports import LogSpec, Record, TableSpec
-from tocsin.store import snapshots
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.snapshots import Saved
-from tocsin.store.testing import LocalServers
+from tocsin.store.jetstream import snapshots
+from tocsin.store.jetstream.snapshots import Saved
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.store.servers.testing import LocalServers
 
 FACTS = LogSpec("net-facts", ("net.f.>",))
 CELLS = TableSpec("net-cells")

@@ -15,8 +15,8 @@ from tests.store.test_cluster import leader_of
 from tests.store.writing import FACTS, connected
 from tocsin.errors import TocsinError
 from tocsin.ports import Record
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.testing import LocalServers
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.store.servers.testing import LocalServers
 
 FOLLOWERS = 6  # some of them are on each server
 DEADLINE_S = 60.0

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 from tocsin.errors import TocsinError
 from tocsin.ports import Entry, Log, LogSpec, Record
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.testing import LocalServers
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.store.servers.testing import LocalServers
 
 FACTS = LogSpec("facts", ("facts.>",))
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tocsin.client.sql import Answer, Pipeline, Problem, Reply
 from tocsin.errors import TocsinError
-from tocsin.pipeline.language.script import read_script
-from tocsin.pipeline.language.statements import CreateChannel, CreateDataset, CreateFeed
+from tocsin.pipeline.language.text.script import read_script
+from tocsin.pipeline.language.text.statements import CreateChannel, CreateDataset, CreateFeed
 from tocsin_demo.scene.account import Result
 from tocsin_demo.scene.application import CHANNEL, definitions, report
 from tocsin_demo.scene.backend import PAGE, Backend, pages

@@ -10,8 +10,8 @@ import msgspec
 
 import tocsin
 from tocsin.model.network import BrokerInfo, Role
-from tocsin.wire.commands import Command, Joined, Lost, Planned, Said, encode_batch, encode_command
-from tocsin.wire.notices import Moved, encode_item, encode_notice
+from tocsin.wire.internal.commands import Command, Joined, Lost, Planned, Said, encode_batch, encode_command
+from tocsin.wire.internal.notices import Moved, encode_item, encode_notice
 from tocsin_demo.scene.chronicle import STANDS_IN, Chronicle, Mark, took_over
 
 NORTH = BrokerInfo("north-2", "north", Role.EDGE, "h", 1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tocsin.core.coordination.names import StoreNames
 from tocsin.model.network import BrokerInfo, Role
 from tocsin.ports import Record
-from tocsin.store.memory import MemoryServer, MemoryStore
-from tocsin.wire.commands import (
+from tocsin.store.memory.store import MemoryServer, MemoryStore
+from tocsin.wire.internal.commands import (
     Command,
     Interests,
     Joined,

@@ -12,7 +12,7 @@ from tocsin.model.network import Role
 from tocsin.sim.chance import MILLION, Chance
 from tocsin.sim.probe import Probe
 from tocsin.sim.world import World
-from tocsin.wire.control import Beat, Pulse, encode_envelope
+from tocsin.wire.internal.control import Beat, Pulse, encode_envelope
 from tocsin_labs.landmark.simulated import (
     COMMON,
     LEADER,

@@ -8,7 +8,7 @@ import pytest
 from labs.tests.reaps.small import SMALL, quiet
 from tocsin.core.assignment.planning import plan
 from tocsin.sim.schedule import Schedule
-from tocsin.wire.replication import LOCAL, REMOTE
+from tocsin.wire.internal.replication import LOCAL, REMOTE
 from tocsin_labs.reaps import failures, replication
 from tocsin_labs.reaps.backend import Backend
 from tocsin_labs.reaps.replication import Ledger, Volumes, moments_us, replicas_of_one

@@ -56,9 +56,10 @@ from tocsin.bridge.signals import (
 )
 from tocsin.client import AsyncClient, Message
 from tocsin.client.options import Connection
-from tocsin.core.machine import Effect, Event, SetTimer, TimerFired
+from tocsin.core.machine import Effect, Event, SetTimer
 from tocsin.errors import BrokerUnreachable, SubscriptionRefused, TocsinError, Unencodable, WireError
-from tocsin.runtime.machines.clock import now_us
+from tocsin.runtime.machines.shell import Shell
+from tocsin.runtime.machines.tasks import Tasks
 from tocsin.runtime.process import Process
 
 FOREVER_S: Final = 10.0 * 86_400  # a client waits for its broker, not for a deadline
@@ -91,13 +92,12 @@ class _Rule:
         self.client: AsyncClient | None = None  # of an outward rule
         self._bridge = bridge
         self._log = structlog.get_logger().bind(rule=str(machine.rule))
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._shell = Shell(machine, self._carry_out, bridge.fail, answer=self.tell)
         self._packets: dict[int, PublishPacket] = {}  # of an outward rule, by token
         self._token = 0
 
     def tell(self, event: Event) -> None:
-        for effect in self.machine.handle(event, now_us()):
-            self._perform(effect)
+        self._shell.post(event)
         self._bridge.line.flush()
         self._bridge.moved.set()
 
@@ -111,14 +111,11 @@ class _Rule:
             self._packets[self._token] = packet
         self.tell(Heard(token=self._token, message=Message.of(packet), packet_id=packet_id))
 
-    def _perform(self, effect: Effect) -> None:
+    def _carry_out(self, effect: Effect) -> None:
         peer = self._bridge.line.peer
         match effect:
-            case SetTimer(name=name, delay_us=delay):
-                if (before := self._timers.pop(name, None)) is not None:
-                    before.cancel()
-                loop = asyncio.get_running_loop()
-                self._timers[name] = loop.call_later(delay / 1_000_000, self._fire, name)
+            case SetTimer():
+                self._shell.carry_out(effect)
             case Publish(token=token, publication=publication):
                 self._bridge.publish(self, token, publication)
             case Acknowledge(token=token):
@@ -138,13 +135,8 @@ class _Rule:
             case Transmit(token=token, payload=payload, settled=settled):
                 peer.send(self.link, token.to_bytes(8), payload, settled=settled)
 
-    def _fire(self, name: str) -> None:
-        del self._timers[name]
-        self.tell(TimerFired(name=name))
-
     def close(self) -> None:
-        for timer in self._timers.values():
-            timer.cancel()
+        self._shell.close()
 
 
 class Bridge:
@@ -163,7 +155,7 @@ class Bridge:
         ]
         self._rules = {each.link: each for each in (*self._ins, *self._outs)}
         self._publisher = self._client(f"bridge-{plan.name}-in")
-        self._publishing: set[asyncio.Task[None]] = set()
+        self._publishing = Tasks("publishing to the network", self.fail)
         self._failed: asyncio.Future[None] | None = None  # done with the error that ends the process
         self._amqp_problem = "not connected yet"
         self._problems: dict[str, str] = {}  # of clients of the network, by client id
@@ -200,9 +192,10 @@ class Bridge:
             self.line.close()
             for rule in self._rules.values():
                 rule.close()
-            for task in (*tasks, stop, *self._publishing):
+            for task in (*tasks, stop):
                 task.cancel()
-            await asyncio.gather(*tasks, stop, *self._publishing, return_exceptions=True)
+            await self._publishing.wait_closed()
+            await asyncio.gather(*tasks, stop, return_exceptions=True)
             clients = [self._publisher, *(rule.client for rule in self._outs if rule.client is not None)]
             await asyncio.gather(*(each.close(settle=False) for each in clients))
         self._log.info("bridge status", **self.status())
@@ -216,7 +209,7 @@ class Bridge:
             self.line.flush()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_S):
-                while self._publishing or any(rule.machine.under_way for rule in self._outs):
+                while len(self._publishing) or any(rule.machine.under_way for rule in self._outs):
                     self.moved.clear()
                     await self.moved.wait()
 
@@ -237,22 +230,15 @@ class Bridge:
         )
         if connection.retry_s is None:
             host, _, port = connection.server.rpartition(":")
-            self._fail(BrokerUnreachable(host, int(port), connection.reason))
+            self.fail(BrokerUnreachable(host, int(port), connection.reason))
 
     # ── the network ─────────────────────────────────────────────────────────────────────────────────────────
 
     def publish(self, rule: _Rule, token: int, publication: Any) -> None:
-        task = asyncio.create_task(self._publish(rule, token, publication))
-        self._publishing.add(task)
-        task.add_done_callback(self._published)
+        task = self._publishing.spawn(self._publish(rule, token, publication))
+        task.add_done_callback(lambda task: self.moved.set())
 
-    def _published(self, task: asyncio.Task[None]) -> None:
-        self._publishing.discard(task)
-        self.moved.set()
-        if not task.cancelled() and (bug := task.exception()) is not None:
-            self._fail(bug)
-
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
         """End the process with this error, unless it ends already."""
         if self._failed is not None and not self._failed.done():
             self._failed.set_exception(error)

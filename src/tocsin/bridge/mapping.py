@@ -34,7 +34,7 @@ from tocsin.model.priority import MOST, PROPERTY, priority_of
 from tocsin.model.publication import Publication
 from tocsin.wire.amqp.message import AmqpMessage, Body
 from tocsin.wire.amqp.values import Uuid
-from tocsin.wire.topics import check_topic
+from tocsin.wire.mqtt.topics import check_topic
 
 BRIDGED: Final = "tocsin-bridge"
 MESSAGE_ID: Final = "message-id"

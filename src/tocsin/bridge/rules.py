@@ -23,7 +23,7 @@ import msgspec
 from tocsin.core.filters import read_filter
 from tocsin.errors import OperatorError, QueryInvalid, WireError
 from tocsin.query import encode_filter, parse
-from tocsin.wire.topics import CHANNEL_PREFIX, QUERY_PREFIX, STREAMS_PREFIX, check_topic
+from tocsin.wire.mqtt.topics import CHANNEL_PREFIX, QUERY_PREFIX, STREAMS_PREFIX, check_topic
 
 RULES_MAX: Final = 64  # each has a session at the AMQP peer, and an outward one a session of the network
 ADDRESS_MAX_BYTES: Final = 1_024

@@ -38,7 +38,7 @@ from tocsin.bridge.limits import Limits
 from tocsin.bridge.peer import Login
 from tocsin.bridge.rules import CHANNEL, QUERY, InRule, OutRule, check_rules, made_in, made_out
 from tocsin.errors import OperatorError, WireError
-from tocsin.wire.topics import check_topic
+from tocsin.wire.mqtt.topics import check_topic
 
 PORTS: Final = {"amqp": 5672, "amqps": 5671}
 NAME: Final = r"^[a-z0-9][a-z0-9-]{0,31}$"

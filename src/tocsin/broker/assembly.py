@@ -62,7 +62,7 @@ from tocsin.runtime.machines.clock import now_us, token_hex
 from tocsin.runtime.machines.driver import Driver
 from tocsin.runtime.process import State
 from tocsin.runtime.security.files import Guard
-from tocsin.wire.summaries import subject
+from tocsin.wire.internal.summaries import subject
 
 REPORT_S: Final = 1.0
 GRACE_S: Final = 0.5  # for clients to be told, and the coordinator, before the process ends

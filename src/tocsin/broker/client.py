@@ -22,8 +22,8 @@ from tocsin.core.budgets.budget import Account, Kind, Refusal
 from tocsin.core.machine import Event
 from tocsin.core.session.subscribe import Refused
 from tocsin.errors import StoreFull
-from tocsin.wire.connect import Version
-from tocsin.wire.replication import Bequest
+from tocsin.wire.internal.replication import Bequest
+from tocsin.wire.mqtt.connect import Version
 
 if TYPE_CHECKING:
     from tocsin.broker.delivery.client_delivery import DurableDelivery

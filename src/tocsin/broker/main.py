@@ -15,7 +15,7 @@ from tocsin.config import Settings
 from tocsin.errors import SettingError
 from tocsin.results.reader import ResultsReader
 from tocsin.runtime.process import Process
-from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.jetstream.store import JetStreamStore
 
 
 async def serve(

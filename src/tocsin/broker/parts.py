@@ -47,7 +47,7 @@ from tocsin.broker.entrance.redirects import Redirects
 from tocsin.broker.entrance.registrar import Registrar
 from tocsin.broker.forwarding.exchange import Counts, Exchange
 from tocsin.broker.forwarding.fanout import Outbox
-from tocsin.broker.links.link import Link, LinkSecurity
+from tocsin.broker.links.link import Link, LinkSecurity, LinkWatcher
 from tocsin.broker.links.listener import LinkListener
 from tocsin.broker.links.pool import LinkPool
 from tocsin.broker.links.probes import Probes
@@ -473,7 +473,7 @@ class Parts:
             failed=self._ending.fail,
         )
 
-    def _make_link(self, peer: BrokerInfo, quiet: bool) -> Link:
+    def _make_link(self, peer: BrokerInfo, quiet: bool, watcher: LinkWatcher) -> Link:
         outbound_max_bytes = self._ports.settings.limits.outbound_max_bytes
         return Link(
             self._ports.own,
@@ -481,6 +481,7 @@ class Parts:
             self._ports.security,
             outbound_max_bytes=outbound_max_bytes,
             dropped=self.counts.drop,
+            watcher=watcher,
             quiet=quiet,
         )
 

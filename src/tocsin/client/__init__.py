@@ -5,8 +5,9 @@
         for message in client.query('Room = "410"'):
             print(message.topic, message.text)
 
-``session`` and ``arrivals`` are the core: what a client says to a broker and when, without a socket. ``aio`` puts it on
-asyncio, ``blocking`` puts that on a thread. docs/reference/client.md describes it all.
+``session`` and ``arrivals`` are the core: what a client says to a broker and when, without a socket. ``aio`` puts it
+on asyncio, ``blocking`` puts that on a thread. The package is flat: programs import its modules by name.
+docs/reference/client.md describes it all.
 """
 
 from tocsin.client.accounts import Account as Account

@@ -53,9 +53,9 @@ from tocsin.query import encode_filter, parse
 from tocsin.runtime.machines.clock import token_hex
 from tocsin.runtime.machines.line import Endpoint, Line
 from tocsin.runtime.security.tls import client_context
-from tocsin.wire.codec import encode
-from tocsin.wire.connect import V5
-from tocsin.wire.topics import QUERY_PREFIX, STREAMS_PREFIX, check_topic
+from tocsin.wire.mqtt.codec import encode
+from tocsin.wire.mqtt.connect import V5
+from tocsin.wire.mqtt.topics import QUERY_PREFIX, STREAMS_PREFIX, check_topic
 
 OUTBOUND_MAX_BYTES: Final = 1 << 20  # written and not sent, before a publish waits for the broker
 LEAVING_S: Final = 5.0  # to send what was written before the end

@@ -30,7 +30,7 @@ import msgspec
 from tocsin.client.values import Arrived, Effect, Wanted
 from tocsin.core.delivery.repeats import Repeats
 from tocsin.errors import ProtocolViolation
-from tocsin.wire.topics import QUERY_PREFIX, split_filter
+from tocsin.wire.mqtt.topics import QUERY_PREFIX, split_filter
 
 SUBSCRIPTION_IDS: Final = 268_435_455
 GIVEN_UP_MAX: Final = 1_000  # filters that are remembered

@@ -13,10 +13,10 @@ from tocsin.errors import MetadataInvalid
 from tocsin.model.priority import priority_of, property_of
 from tocsin.model.publication import Publication
 from tocsin.model.stream import PERMANENT, Diff, Metadata, diff_problem
-from tocsin.wire.codec import encode
-from tocsin.wire.connect import V5
-from tocsin.wire.frames import publish_frame
-from tocsin.wire.topics import split_filter
+from tocsin.wire.mqtt.codec import encode
+from tocsin.wire.mqtt.connect import V5
+from tocsin.wire.mqtt.frames import publish_frame
+from tocsin.wire.mqtt.topics import split_filter
 
 
 class Message(msgspec.Struct, frozen=True):

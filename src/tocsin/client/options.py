@@ -10,7 +10,7 @@ import msgspec
 from mqtt5 import ConnectPacket, QoS, Will
 
 from tocsin.client.message import Message, checked_qos, payload_of
-from tocsin.wire.topics import check_topic
+from tocsin.wire.mqtt.topics import check_topic
 
 PACKET_MAX_BYTES: Final = (
     16 << 20

@@ -20,7 +20,7 @@ from tocsin.core.channels.pull import ANSWER_TYPE, PULL
 from tocsin.errors import Malformed, PublishRefused, TocsinError
 from tocsin.model.publication import Publication
 from tocsin.model.versions import UNREADABLE
-from tocsin.wire.topics import CHANNEL_PREFIX, RESULTS_PREFIX
+from tocsin.wire.mqtt.topics import CHANNEL_PREFIX, RESULTS_PREFIX
 
 
 class Pulled(msgspec.Struct, frozen=True):

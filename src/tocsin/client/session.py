@@ -26,9 +26,9 @@ from tocsin.client.arrivals import Arrivals
 from tocsin.client.values import Answered, Effect
 from tocsin.errors import PublishRefused, SubscriptionRefused, TocsinError, Unencodable
 from tocsin.model.publication import Publication
-from tocsin.wire.connect import V5
-from tocsin.wire.reasons import refusal_of
-from tocsin.wire.topics import STREAMS_PREFIX
+from tocsin.wire.mqtt.connect import V5
+from tocsin.wire.mqtt.reasons import refusal_of
+from tocsin.wire.mqtt.topics import STREAMS_PREFIX
 
 PACKET_IDS: Final = 65_535
 FLUSH: Final = (

@@ -39,9 +39,9 @@ from tocsin.model.versions import Document
 from tocsin.ports import Bus
 from tocsin.runtime.network.directory import read_network
 from tocsin.runtime.network.store_access import OPERATOR, embedded
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.login import login_of
-from tocsin.store.roles import USER
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.store.nats.login import login_of
+from tocsin.store.servers.roles import USER
 
 DEADLINE_S: Final = 300.0  # a question about much data takes its time; beyond it nobody is listening any more
 CONNECT_S: Final = 5.0

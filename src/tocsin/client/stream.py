@@ -21,7 +21,7 @@ import msgspec
 from tocsin.client.message import as_properties, checked, payload_of, said_of
 from tocsin.model.publication import Publication
 from tocsin.model.stream import PERMANENT, Metadata
-from tocsin.wire.topics import META_PREFIX, check_topic
+from tocsin.wire.mqtt.topics import META_PREFIX, check_topic
 
 if TYPE_CHECKING:
     from tocsin.client.aio import AsyncClient

@@ -7,7 +7,7 @@ from mqtt5 import Packet, PublishPacket, TopicFilter
 
 from tocsin.errors import TocsinError
 from tocsin.model.stream import Metadata
-from tocsin.wire.topics import matches
+from tocsin.wire.mqtt.topics import matches
 
 # ── of the session ──────────────────────────────────────────────────────────────────────────────────────────
 

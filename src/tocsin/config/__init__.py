@@ -1,5 +1,8 @@
 """Settings: defaults in code < ``tocsin.toml`` < environment < flags, read once into frozen values.
 
+A section of the settings is a module, with the section's name; ``catalogue``, ``loading``, ``rules`` and ``reference``
+serve all.
+
 ``load`` says for each key where its value came from, and refuses every bad value with a reason (``SettingError``).
 Nothing here reads files, the environment or a clock: the command line hands in what it read.
 """

@@ -28,8 +28,8 @@ from tocsin.ports import Store
 from tocsin.runtime.machines.driver import Driver
 from tocsin.runtime.network.streams import open_within
 from tocsin.runtime.process import Process, State
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.wire.commands import Limits
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.wire.internal.commands import Limits
 
 REPORT_S: Final = 1.0
 RESIGN_S: Final = 2.0  # for the lease to be given back; if it is not, it ends by itself

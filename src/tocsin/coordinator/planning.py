@@ -24,13 +24,14 @@ from tocsin.model.network import BrokerInfo
 from tocsin.model.versions import Document
 from tocsin.ports import Bus, Table
 from tocsin.runtime.machines.clock import wall_s
-from tocsin.wire.summaries import Ask, Summary, decode_summary, encode, subject
+from tocsin.runtime.machines.tasks import Tasks
+from tocsin.wire.internal.summaries import Ask, Summary, decode_summary, encode, subject
 
 if TYPE_CHECKING:
     from tocsin.core.assignment.demand import Demand
     from tocsin.core.assignment.outcome import Plan, Role
     from tocsin.core.assignment.planning import Strategy
-    from tocsin.core.assignment.ranking import Facts, Weights
+    from tocsin.core.assignment.ranking.ranking import Facts, Weights
 
 ANSWER_S: Final = 2.0  # for one page of a summary
 PAGES_MAX: Final = 500
@@ -127,40 +128,34 @@ class Planner:
         self._post = post
         self._weights = weights
         self._known: dict[str, tuple[dict[int, int], Summary]] = {}  # the last answer of each broker
-        self._task: asyncio.Task[None] | None = None
+        # A bug costs the plan or the explanation that it happened in: the leader asks again.
+        self._tasks = Tasks("planning backups", lambda error: None)
+        self._planning: asyncio.Task[None] | None = None
         self._explaining: asyncio.Task[None] | None = None  # of the newest plan
         self._explained: dict[str, Explanation] = {}  # broker → what was written down of it last
         self._log = structlog.get_logger()
 
     def want(self, effect: WantPlan) -> None:
         """Plan, unless that is under way: the leader asks again."""
-        if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._plan(effect))
+        if self._planning is None or self._planning.done():
+            self._planning = self._tasks.spawn(self._plan(effect))
 
     async def close(self) -> None:
-        await self._end(self._task)
-        await self._end(self._explaining)
-
-    async def _end(self, task: asyncio.Task[None] | None) -> None:
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await self._tasks.wait_closed()
 
     async def _plan(self, effect: WantPlan) -> None:
         brokers = effect.brokers
         permits = asyncio.Semaphore(ASKED_AT_ONCE)
         await asyncio.gather(*(self._ask(each.id, permits) for each in brokers))
         self._known = {each.id: self._known[each.id] for each in brokers if each.id in self._known}
-        try:
-            decision = await asyncio.to_thread(
-                decide, brokers, dict(self._known), effect.previous, self._weights, self._strategy
-            )
-        except Exception:
-            self._log.exception("no plan of backups could be made")
-            return
+        decision = await asyncio.to_thread(
+            decide, brokers, dict(self._known), effect.previous, self._weights, self._strategy
+        )
         self._post(PlanMade(cause=effect.cause, backups=decision.backups))
-        await self._end(self._explaining)
-        self._explaining = asyncio.get_running_loop().create_task(self._explain(decision, wall_s()))
+        if self._explaining is not None:
+            self._explaining.cancel()
+            await asyncio.gather(self._explaining, return_exceptions=True)
+        self._explaining = self._tasks.spawn(self._explain(decision, wall_s()))
 
     async def _explain(self, decision: Decision, at_s: float) -> None:
         """Write down why, broker by broker, unless it is there: nobody waits for it, and a newer plan ends it."""
@@ -179,9 +174,6 @@ class Planner:
                     self._explained[each.broker] = each
             except TocsinError as error:
                 self._log.info("why a broker has its backups is not written down", problem=str(error))
-                return
-            except Exception:
-                self._log.exception("why a broker has its backups cannot be said", broker=member.name)
                 return
 
     async def _ask(self, broker: str, permits: asyncio.Semaphore) -> None:
@@ -246,7 +238,7 @@ def decide(
     from tocsin.core.assignment.outcome import Backups as Chosen
     from tocsin.core.assignment.outcome import Plan
     from tocsin.core.assignment.planning import plan
-    from tocsin.core.assignment.ranking import Facts, Weights, handicaps
+    from tocsin.core.assignment.ranking.ranking import Facts, Weights, handicaps
     from tocsin.core.assignment.replanning import replan
 
     distances = Distances({each.id: each.cluster for each in brokers})
@@ -339,7 +331,7 @@ class _ChanceOfNames:
 
 
 def _explained(decision: Decision, broker: str, at_s: float) -> Explanation:
-    from tocsin.core.assignment.ranking import explain, without_room
+    from tocsin.core.assignment.ranking.ranking import explain, without_room
 
     demand, made, facts, told = decision.demand, decision.made, decision.facts, decision.told
     delays = {name: measured_us(decision.distances, broker, name) for name in facts}
@@ -404,14 +396,14 @@ def measured_us(distances: Distances, a: str, b: str) -> int | None:
 
 
 def _distance(delay_us: int | None, hops: float) -> float:
-    from tocsin.core.assignment.ranking import DELAY_US
+    from tocsin.core.assignment.ranking.ranking import DELAY_US
 
     return hops if delay_us is None else delay_us / DELAY_US
 
 
 def _remoteness(broker: BrokerInfo, brokers: int, distances: Distances) -> float:
     """How much less near a broker is than its kind, in the mean of all others; 0 to those where nobody has measured."""
-    from tocsin.core.assignment.ranking import nearness
+    from tocsin.core.assignment.ranking.ranking import nearness
 
     missing = 0.0
     for other in sorted(distances.neighbours(broker.id)):

@@ -14,7 +14,7 @@ from tocsin.model.network import Address, broker_address
 from tocsin.ports import Bus
 from tocsin.runtime.machines.driver import bus_subject
 from tocsin.runtime.machines.tasks import Failed, Tasks
-from tocsin.wire.control import encode_envelope
+from tocsin.wire.internal.control import encode_envelope
 
 ANSWER_S: Final = (
     0.3  # to learn that there is nobody takes a round trip; whoever is there answers with a beat

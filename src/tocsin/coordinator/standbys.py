@@ -6,13 +6,13 @@ The explanations go into the table of the coordinators, so that ``tocsin explain
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
 import structlog
 
-from tocsin.core.assignment.standbys import Candidate, rank
+from tocsin.core.assignment.ranking.standbys import Candidate, rank
 from tocsin.core.coordination.leader.promotions import (
     Chosen,
     Question,
@@ -26,7 +26,8 @@ from tocsin.model.network import BrokerInfo
 from tocsin.model.versions import Document
 from tocsin.ports import Bus, Table
 from tocsin.runtime.machines.clock import wall_s
-from tocsin.wire.summaries import Ask, Summary, decode_summary, encode, subject
+from tocsin.runtime.machines.tasks import Tasks
+from tocsin.wire.internal.summaries import Ask, Summary, decode_summary, encode, subject
 
 ANSWER_S: Final = 2.0
 ASKED_AT_ONCE: Final = 32
@@ -76,26 +77,19 @@ class StandbyDesk:
         self._post = post
         self._told: dict[str, Summary] = {}  # the last answers, by standby
         self._silent: dict[str, str] = {}  # those that gave none to the last question, and why
-        self._tasks: set[asyncio.Task[None]] = set()
+        # A bug costs the answer or the record that it happened in: the leader asks again.
+        self._tasks = Tasks("asking standbys", lambda error: None)
         self._explaining: asyncio.Task[None] | None = None
         self._log = structlog.get_logger()
 
     def want(self, effect: WantScores) -> None:
-        self._spawn(self._ask_all(effect))
+        self._tasks.spawn(self._ask_all(effect))
 
     def chosen(self, effect: Chosen) -> None:
-        self._spawn(self._record(LAST, effect.vacancy, effect.candidates))
+        self._tasks.spawn(self._record(LAST, effect.vacancy, effect.candidates))
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        await self._tasks.wait_closed()
 
     async def _ask_all(self, effect: WantScores) -> None:
         permits = asyncio.Semaphore(ASKED_AT_ONCE)
@@ -104,7 +98,7 @@ class StandbyDesk:
             if self._explaining is not None:
                 self._explaining.cancel()
             standbys = [each.standby for each in effect.questions]
-            self._explaining = self._spawn(self._explain(effect.vacancies, standbys))
+            self._explaining = self._tasks.spawn(self._explain(effect.vacancies, standbys))
 
     async def _ask(self, question: Question, permits: asyncio.Semaphore, cause: str) -> None:
         standby = question.standby.id

@@ -30,7 +30,7 @@ from tocsin.core.channels.channel_filter import ChannelFilter, read_channel_filt
 from tocsin.errors import QueryInvalid
 from tocsin.model.stream import LISTING
 from tocsin.query import Query, decode_filter, parse
-from tocsin.wire.topics import (
+from tocsin.wire.mqtt.topics import (
     CHANNEL_PREFIX,
     LEVELS_MAX,
     QUERY_PREFIX,

@@ -19,13 +19,13 @@ import structlog
 from tocsin.client.address import Server
 from tocsin.config import Settings
 from tocsin.errors import FormatNewer, OperatorError, StoreError, TocsinError
-from tocsin.feeds.agent import Agent, Work, together
+from tocsin.feeds.agents.agent import Agent, Work, together
+from tocsin.feeds.agents.folder import FolderAgent
+from tocsin.feeds.agents.kafka import KafkaAgent
+from tocsin.feeds.agents.live import LiveSubscriber
+from tocsin.feeds.agents.messages import MessageAgent
 from tocsin.feeds.filling import Filling
-from tocsin.feeds.folder import FolderAgent
-from tocsin.feeds.http_endpoint import HttpEndpoint
-from tocsin.feeds.kafka import KafkaAgent
-from tocsin.feeds.live import LiveSubscriber
-from tocsin.feeds.messages import MessageAgent
+from tocsin.feeds.http.endpoint import HttpEndpoint
 from tocsin.feeds.metrics import served
 from tocsin.feeds.outlet import FeedWriter
 from tocsin.feeds.retrying import Retrying
@@ -48,7 +48,7 @@ from tocsin.runtime.network.directory import BrokerAddress, read_network
 from tocsin.runtime.process import Process
 from tocsin.runtime.security.files import Guard
 from tocsin.runtime.security.folders import Folders
-from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.jetstream.store import JetStreamStore
 from tocsin.store.process_lease import ProcessLease
 
 REPORT_S: Final = 1.0
@@ -384,6 +384,7 @@ async def _serve(process: Process, guard: Guard, store: Store, cells: Table, lea
                 sweep(),
                 lease.keep(),
                 endpoint.keep(),
+                endpoint.ending.wait(),
                 guard.watch(lambda changed: None),
                 _report(process, feeder, endpoint, metrics),
             )

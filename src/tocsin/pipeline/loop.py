@@ -21,7 +21,7 @@ from tocsin.errors import StorageUnusable
 from tocsin.pipeline.definitions.definitions import Definitions
 from tocsin.pipeline.execution.failures import first_words
 from tocsin.pipeline.ingest.ingest import Ingest
-from tocsin.pipeline.language.resolution import results_key
+from tocsin.pipeline.language.tree.resolution import results_key
 from tocsin.pipeline.status import Figures
 from tocsin.pipeline.tick import Ticker
 from tocsin.ports import Change, Table

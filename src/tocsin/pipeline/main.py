@@ -18,7 +18,7 @@ from tocsin.model.channel_names import ChannelNames
 from tocsin.pipeline.spark.session import Options, Spark, cache_directory, master_problem
 from tocsin.runtime.extra import check_installed
 from tocsin.runtime.process import Process
-from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.jetstream.store import JetStreamStore
 from tocsin.store.process_lease import ProcessLease
 
 if TYPE_CHECKING:

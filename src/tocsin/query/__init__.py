@@ -10,10 +10,10 @@ The language is a superset of CloudEvents SQL 1.0; docs/reference/queries.md des
 """
 
 from tocsin.errors import QueryInvalid as QueryInvalid
-from tocsin.query.index import Change as Change
-from tocsin.query.index import QueryIndex as QueryIndex
-from tocsin.query.index import StreamIndex as StreamIndex
-from tocsin.query.index import changed_keys as changed_keys
+from tocsin.query.index.index import Change as Change
+from tocsin.query.index.index import QueryIndex as QueryIndex
+from tocsin.query.index.index import StreamIndex as StreamIndex
+from tocsin.query.index.index import changed_keys as changed_keys
 from tocsin.query.limits import DEFAULT as DEFAULT
 from tocsin.query.limits import QueryLimits as QueryLimits
 from tocsin.query.query import Query as Query

@@ -1,5 +1,7 @@
 """The deterministic simulator: production machines under virtual time, with every fault, from one seed.
 
-``world`` is the shell that runs machines; ``scenario`` registers what to run, ``runner`` runs it, and
-``invariants`` is what it is held to. ``probe`` is a machine for tests.
+Here is the world: ``world`` runs the machines, each on a ``node``, over a ``network`` and a ``store`` that fail;
+``chance``, ``schedule`` and ``latency`` say what happens when, and ``observation`` is how others look on. ``faults``
+says what goes wrong, ``runs`` takes seeds to their outcomes, ``process`` has whole processes, ``scenarios`` what is
+run.
 """

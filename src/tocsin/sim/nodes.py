@@ -9,8 +9,8 @@ from tocsin.model.network import Address
 from tocsin.sim.chance import Chances
 from tocsin.sim.node import LocalClock, Node, Status, Timer
 from tocsin.sim.observation import Observers
+from tocsin.sim.runs.transcript import Transcript
 from tocsin.sim.schedule import Schedule
-from tocsin.sim.transcript import Transcript
 
 INCARNATION_BITS = 53  # as a shell draws it: fits every JSON number
 

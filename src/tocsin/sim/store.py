@@ -1,6 +1,6 @@
 """The store as nodes see it: one server at the address ``STORE``, with the faults that a real cluster shows.
 
-It keeps its data in ``store.state``, the reference of the contract. A request travels there, is applied, and its
+It keeps its data in ``store.memory.state``, the reference of the contract. A request travels there, is applied, and its
 answer travels back, as on a connection that loses nothing but can be cut. Faults:
 
 - a **cut**: a request or an answer that meets one is gone, and the asker learns ``OutcomeUnknown`` at its deadline;
@@ -45,7 +45,7 @@ from tocsin.sim.network import STORE
 from tocsin.sim.node import Node
 from tocsin.sim.process.signals import Look
 from tocsin.sim.tails import Follow, Tails, Watch
-from tocsin.store.state import LogState, TableState
+from tocsin.store.memory.state import LogState, TableState
 
 if TYPE_CHECKING:
     from tocsin.sim.world import World

@@ -27,17 +27,17 @@ from tocsin.core.machine import (
 )
 from tocsin.model.network import Address
 from tocsin.ports import LogSpec, TableSpec
-from tocsin.sim.invariants import InvariantBroken
 from tocsin.sim.latency import QUANTILE_BITS
 from tocsin.sim.network import STORE, Network
 from tocsin.sim.node import BACKLOG_MAX, Make, Node, Status
 from tocsin.sim.nodes import CrashHere, Halted, Nodes
+from tocsin.sim.runs.invariants import InvariantBroken
+from tocsin.sim.runs.transcript import Transcript
 from tocsin.sim.store import StoreServer
-from tocsin.sim.transcript import Transcript
 
 if TYPE_CHECKING:
-    from tocsin.sim.faults import Fault
-    from tocsin.sim.invariants import Invariant
+    from tocsin.sim.faults.kinds import Fault
+    from tocsin.sim.runs.invariants import Invariant
 
 Own = TypeVar("Own", bound=Effect)
 

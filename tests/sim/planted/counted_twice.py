@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tocsin.sim.invariants import Invariant
-from tocsin.sim.scenario import scenario
+from tocsin.sim.runs.invariants import Invariant
+from tocsin.sim.runs.scenario import scenario
 from tocsin.sim.scenarios import counter
 from tocsin.sim.scenarios.counter.messages import Key
 from tocsin.sim.scenarios.counter.server import Server

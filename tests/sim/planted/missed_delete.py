@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tocsin.core.machine import Effect, Table, Watched
-from tocsin.sim.invariants import Invariant
-from tocsin.sim.scenario import scenario
+from tocsin.sim.runs.invariants import Invariant
+from tocsin.sim.runs.scenario import scenario
 from tocsin.sim.scenarios import counter
 from tocsin.sim.scenarios.counter.server import Server
 from tocsin.sim.world import World

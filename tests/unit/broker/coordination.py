@@ -11,8 +11,8 @@ from tocsin.core.coordination.coordinator import Coordinator
 from tocsin.core.coordination.names import Options
 from tocsin.model.network import coordinator_address
 from tocsin.runtime.machines.driver import Driver
-from tocsin.store.memory import MemoryStore
-from tocsin.wire.commands import Limits
+from tocsin.store.memory.store import MemoryStore
+from tocsin.wire.internal.commands import Limits
 
 
 @asynccontextmanager

@@ -17,8 +17,8 @@ from tests.unit.broker.harness import NETWORK, Door, Peer
 from tocsin.broker.entrance.listener import listening_socket
 from tocsin.config import Settings
 from tocsin.runtime.security.files import Guard
-from tocsin.store.memory import MemoryStore
-from tocsin.wire.connect import V5, Version
+from tocsin.store.memory.store import MemoryStore
+from tocsin.wire.mqtt.connect import V5, Version
 
 
 class GuardedDoor(Door):

@@ -50,9 +50,9 @@ from tocsin.runtime.machines.driver import Driver
 from tocsin.runtime.security.authority import Authority
 from tocsin.runtime.security.credentials import PeerTls
 from tocsin.runtime.security.files import Guard
-from tocsin.store.memory import MemoryServer, MemoryStore
-from tocsin.wire.codec import Decoder, encode
-from tocsin.wire.connect import V5, Version
+from tocsin.store.memory.store import MemoryServer, MemoryStore
+from tocsin.wire.mqtt.codec import Decoder, encode
+from tocsin.wire.mqtt.connect import V5, Version
 
 PacketT = TypeVar("PacketT")
 DEADLINE_S = 10.0
@@ -94,7 +94,7 @@ def exchange_of(outbox: Outbox, make_link: Callable[[BrokerInfo], Link]) -> Exch
     nothing: Any = None
     return Exchange(
         outbox,
-        LinkPool(lambda peer, quiet: make_link(peer)),
+        LinkPool(lambda peer, quiet, watcher: make_link(peer)),
         Counts(),
         Budget(bounds_of(Budgets())),
         nothing,

@@ -27,8 +27,8 @@ from tests.unit.broker.harness import Door, Peer, until
 from tocsin.config import Budgets, Limits
 from tocsin.core.budgets.budget import Budget, Kind, bounds_of
 from tocsin.ports import Log, Record
-from tocsin.wire.codec import encode
-from tocsin.wire.connect import V5
+from tocsin.wire.mqtt.codec import encode
+from tocsin.wire.mqtt.connect import V5
 
 SMALL = Budgets(commits_bytes=16 << 20, outbound_bytes=16 << 20, packets_bytes=16 << 20, pages_bytes=32 << 20)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tocsin.broker.parts import Stored
 from tocsin.config import Messages, Settings
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.testing import LocalServers
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.store.servers.testing import LocalServers
 
 
 async def test_a_small_disk_gets_a_smaller_log_and_not_none(tmp_path: Path) -> None:

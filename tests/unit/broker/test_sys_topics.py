@@ -11,7 +11,7 @@ from tests.unit.broker.harness import Door, Peer
 from tests.unit.broker.pipeline import NEAR, Pipeline
 from tocsin.broker.sys_topics import MOSQUITTOS_RETAINED, ROOT, SysTopics
 from tocsin.config import Limits
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 
 
 async def heard(peer: Peer, count: int) -> dict[str, str]:

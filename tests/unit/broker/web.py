@@ -13,7 +13,7 @@ from tests.unit.broker.harness import DEADLINE_S, Door, Peer
 from tocsin.broker.entrance.listener import listening_socket
 from tocsin.broker.entrance.websocket import framed
 from tocsin.config import Limits
-from tocsin.wire.connect import V5, Version
+from tocsin.wire.mqtt.connect import V5, Version
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 MASK = b"\x37\xfa\x21\x3d"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tocsin.chaos.workload import LANE_KEY, RUN_KEY, TURNS, make
 from tocsin.query import parse
-from tocsin.wire.topics import matches, split_filter
+from tocsin.wire.mqtt.topics import matches, split_filter
 
 
 @given(st.integers(1, 12), st.integers(1, 40))

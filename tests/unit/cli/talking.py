@@ -12,7 +12,7 @@ import pytest
 from tocsin.client.sql import Pipeline, Reply
 from tocsin.model.feeding import status_subject
 from tocsin.ports import BusMessage
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 
 
 class Fake:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import typer
 
-from tocsin.cli import certs
 from tocsin.cli.auditing import audited, operator
 from tocsin.cli.main import main
+from tocsin.cli.verbs import certs
 from tocsin.errors import OperatorError
 from tocsin.runtime.security.audit import Audit
 from tocsin.runtime.security.authority import Authority

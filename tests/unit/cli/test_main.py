@@ -48,7 +48,7 @@ def test_an_internal_error_is_one_line_and_exit_code_1(
     def fail() -> NoReturn:
         raise StoreUnavailable("connect", "no server")
 
-    monkeypatch.setattr("tocsin.cli.version.version", fail)
+    monkeypatch.setattr("tocsin.cli.verbs.version.version", fail)
     assert main(["version"]) == 1
     assert capsys.readouterr().err.count("\n") == 1
 
@@ -63,7 +63,7 @@ def test_only_the_verb_that_is_asked_for_is_imported(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(importlib, "import_module", noted)
     assert main(["version"]) == 0
-    assert imported == ["tocsin.cli.version"]
+    assert imported == ["tocsin.cli.verbs.version"]
 
 
 @pytest.mark.parametrize("arguments", [["demo", "--quick"], ["lab", "cqbs", "--only", "full"]])

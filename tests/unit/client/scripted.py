@@ -21,7 +21,7 @@ from mqtt5 import (
 )
 
 from tocsin.errors import WireError
-from tocsin.wire.codec import Decoder, encode
+from tocsin.wire.mqtt.codec import Decoder, encode
 
 PacketT = TypeVar("PacketT")
 DEADLINE_S = 10.0

@@ -16,7 +16,7 @@ from tocsin.client.channel import SEEN_MAX, Notifications, topic_of
 from tocsin.config import Limits
 from tocsin.errors import FormatNewer, Malformed, SubscriptionRefused
 from tocsin.model.results import result_position
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 
 FOR_ALICE = ("Near", ("alice",))
 

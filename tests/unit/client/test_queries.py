@@ -13,7 +13,7 @@ from tests.unit.broker.harness import Door
 from tocsin.client import AsyncClient, Changed, Joined, Left, Set
 from tocsin.config import Limits
 from tocsin.errors import PublishRefused
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 
 DEADLINE_S = 10.0
 ROOM = 'Location/Room = "410" AND floor > 3'

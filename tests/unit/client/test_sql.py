@@ -10,7 +10,7 @@ import pytest
 from tocsin.client.sql import Answer, Heading, Pipeline, Problem, Reply
 from tocsin.errors import DeadlineExceeded, FormatNewer, Malformed, OperatorError
 from tocsin.ports import BusMessage
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 
 
 def pipeline(store: MemoryStore, *, wait_s: float = 0.0) -> Pipeline:

@@ -14,9 +14,9 @@ from tocsin.coordinator.main import options, serve
 from tocsin.coordinator.status import Status, read_all
 from tocsin.core.coordination.names import StoreNames
 from tocsin.runtime.process import Process
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.testing import LocalServers
-from tocsin.wire.commands import Limits
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.store.servers.testing import LocalServers
+from tocsin.wire.internal.commands import Limits
 
 DEADLINE_S = 60.0
 

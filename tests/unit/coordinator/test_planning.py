@@ -19,9 +19,9 @@ from tocsin.core.forwarding.rates import Rates
 from tocsin.core.machine import Event
 from tocsin.model.network import BrokerInfo, Role
 from tocsin.ports import BusMessage, TableSpec
-from tocsin.store.memory import MemoryServer, MemoryStore
-from tocsin.wire import summaries
-from tocsin.wire.summaries import Ask, Summary, decode_summary, encode, name_of, subject
+from tocsin.store.memory.store import MemoryServer, MemoryStore
+from tocsin.wire.internal import summaries
+from tocsin.wire.internal.summaries import Ask, Summary, decode_summary, encode, name_of, subject
 
 BROKERS = tuple(
     BrokerInfo(f"{cluster}-{number}", cluster, Role.EDGE, "127.0.0.1", 1)

@@ -16,8 +16,8 @@ from tocsin.core.coordination.state.state import State
 from tocsin.model.network import BrokerInfo, Role
 from tocsin.ports import Record
 from tocsin.runtime.machines.driver import Driver
-from tocsin.store.memory import MemoryServer, MemoryStore
-from tocsin.wire.commands import Joined, Said, Streams
+from tocsin.store.memory.store import MemoryServer, MemoryStore
+from tocsin.wire.internal.commands import Joined, Said, Streams
 
 DEADLINE_S = 60.0
 PLACES = StoreNames("net")

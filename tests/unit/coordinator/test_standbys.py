@@ -15,7 +15,7 @@ from tocsin.broker.survival.summary import Summaries, Weighing
 from tocsin.config import Settings, load
 from tocsin.coordinator import standbys
 from tocsin.coordinator.standbys import EXPLANATION, LAST, NEXT, Replacement, StandbyDesk
-from tocsin.core.assignment.standbys import rank
+from tocsin.core.assignment.ranking.standbys import rank
 from tocsin.core.coordination.leader.promotions import (
     Chosen,
     Promotions,
@@ -31,8 +31,8 @@ from tocsin.ports import BusMessage, Table, TableSpec
 from tocsin.runtime.host.measure import Machine as Host
 from tocsin.runtime.host.measure import Measured
 from tocsin.runtime.host.score import Resources
-from tocsin.store.memory import MemoryServer, MemoryStore
-from tocsin.wire.summaries import Ask, Summary, decode_summary, encode, subject
+from tocsin.store.memory.store import MemoryServer, MemoryStore
+from tocsin.wire.internal.summaries import Ask, Summary, decode_summary, encode, subject
 
 NORTH = BrokerInfo("north-1", "north", Role.EDGE, "127.0.0.1", 1)
 PEER = BrokerInfo("north-2", "north", Role.EDGE, "127.0.0.1", 2)

@@ -6,7 +6,7 @@ import msgspec
 
 from tocsin.coordinator.status import AGAIN_S, PREFIX, TTL_S, Status, Teller, read_all
 from tocsin.ports import TableSpec
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 
 STATUS = Status("c-1", "leader", 1, 10, 3, 0, 0, 0, "here", 7)
 

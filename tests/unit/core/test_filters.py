@@ -20,7 +20,7 @@ from tocsin.core.filters import (
     stored_filter,
 )
 from tocsin.query import parse
-from tocsin.wire.topics import FilterInvalid
+from tocsin.wire.mqtt.topics import FilterInvalid
 
 ROOM = "Room = '410'"
 EACH = {

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-from tocsin.feeds.agent import Agent, Work
+from tocsin.feeds.agents.agent import Agent, Work
 from tocsin.feeds.outlet import FeedWriter
 from tocsin.feeds.status import FeedCounts
 from tocsin.model.catalogue import Dataset, Feed, FeedSource
@@ -17,7 +17,7 @@ from tocsin.model.feeding import RECORDS, FeedCell, cell_key, decode_cell, table
 from tocsin.model.publication import Publication, encode_publication
 from tocsin.model.subjects import messages_log, subject_of
 from tocsin.ports import Entry, Log, Record, Table
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 
 NETWORK = "net"
 PLACES = ChannelNames(NETWORK)

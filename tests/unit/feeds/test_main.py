@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.feeds.desk import PLACES, Desk, until
 from tocsin.config import Broker, Feeds, Settings
-from tocsin.feeds import folder
+from tocsin.feeds.agents import folder
 from tocsin.feeds.main import Feeder, HttpAgent, Running, brokers_of
 from tocsin.model.catalogue import (
     Channel,

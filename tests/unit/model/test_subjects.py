@@ -19,7 +19,7 @@ from tocsin.model.subjects import (
 )
 from tocsin.ports import TOPIC_MAX_BYTES
 from tocsin.store import rules
-from tocsin.wire.topics import matches
+from tocsin.wire.mqtt.topics import matches
 
 topics = st.text(st.characters(exclude_characters="\0+#", exclude_categories=["Cs"]), min_size=1, max_size=30)
 small_topics = (

@@ -124,13 +124,14 @@ WITHOUT: Final = {
     "core/survival/refuges.py",  # a checksum
     "core/coordination/state/snapshot.py",  # items, inside a piece that says its version
     "model/versions.py",
-    "wire/commands.py",  # commands, inside a batch
-    "wire/notices.py",  # items, inside a notice
+    "wire/internal/commands.py",  # commands, inside a batch
+    "wire/internal/notices.py",  # items, inside a notice
 }
 
 
 # Modules whose JSON has no version of ours, and why.
 WITHOUT_JSON: Final = {
+    "bridge/dds/typed.py": "users' samples, and messages that become samples",
     "broker/channels/pulls.py": "the last message of an answer, which says its version",
     "client/pull.py": "the same, and the question, which says its own",
     "broker/entrance/registrar.py": "the answer about an account, which says its version",
@@ -147,32 +148,32 @@ WITHOUT_JSON: Final = {
     "core/streams/listing.py": "streams, inside news that say their version",
     "feeds/files.py": "users' records",
     "feeds/filling.py": "users' records",
-    "feeds/http.py": "the HTTP door's answers, for people and programs of any age",
-    "feeds/intake.py": "users' records",
+    "feeds/http/server.py": "the HTTP door's answers, for people and programs of any age",
+    "feeds/http/intake.py": "users' records",
     "feeds/packing.py": "users' records",
     "model/catalogue.py": "the decoder of a format below it",
     "model/results.py": "hashed, for a key",
     "model/versions.py": "formats themselves",
     "pipeline/ingest/ingest.py": "users' records",
-    "pipeline/language/geometry.py": "GeoJSON",
-    "pipeline/storage/delta.py": "Delta's log and its statistics",
-    "pipeline/storage/fitting.py": "users' records",
+    "pipeline/language/functions/geometry.py": "GeoJSON",
+    "pipeline/storage/tables/delta.py": "Delta's log and its statistics",
+    "pipeline/storage/rows/fitting.py": "users' records",
     "pipeline/storage/parts.py": "from a task to its driver, in one run of Spark",
-    "pipeline/storage/user_files.py": "users' files",
-    "pipeline/storage/values.py": "users' values",
+    "pipeline/storage/rows/user_files.py": "users' files",
+    "pipeline/storage/rows/values.py": "users' values",
     "pipeline/execution/subscription_tables.py": "a column of a Delta table, whose commits say their version",
     "pipeline/execution/writer.py": "from a task to its driver, in one run of Spark",
     "runtime/documents.py": "users' files",
     "runtime/logs.py": "log lines, for people",
     "runtime/network/child_output.py": "log lines, for people",
     "runtime/process.py": "sealed by a format beside it",
-    "store/follower.py": "NATS",
-    "store/jetstream.py": "NATS",
-    "store/nats_protocol.py": "NATS",
-    "store/server.py": "the configuration of a NATS server",
-    "store/snapshots.py": "NATS",
-    "store/jetstream_stream.py": "NATS",
-    "store/verdict.py": "NATS",
+    "store/jetstream/follower.py": "NATS",
+    "store/jetstream/store.py": "NATS",
+    "store/nats/protocol.py": "NATS",
+    "store/servers/embedded.py": "the configuration of a NATS server",
+    "store/jetstream/snapshots.py": "NATS",
+    "store/jetstream/stream.py": "NATS",
+    "store/jetstream/verdict.py": "NATS",
 }
 PRINTED: Final = ("cli/", "lab/", "sim/")  # output for people, or files of experiments
 

@@ -19,7 +19,7 @@ from tocsin.pipeline.execution.subscriptions import Subscriptions
 from tocsin.pipeline.ingest.progress import Progress
 from tocsin.pipeline.storage.landing import Landing
 from tocsin.pipeline.storage.results import ResultsStore
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 
 PLACES = ChannelNames("net")
 

@@ -17,13 +17,13 @@ from tocsin.model.results import Notice, decode_notice  # noqa: E402
 from tocsin.pipeline import tick as module  # noqa: E402
 from tocsin.pipeline.execution.runs import Done, Due, Run  # noqa: E402
 from tocsin.pipeline.ingest.progress import Progress  # noqa: E402
-from tocsin.pipeline.language.resolution import Read  # noqa: E402
+from tocsin.pipeline.language.tree.resolution import Read  # noqa: E402
 from tocsin.pipeline.storage.parts import IN, TaskOutput, parts_of, write_part  # noqa: E402
 from tocsin.pipeline.storage.results import ResultsStore  # noqa: E402
 from tocsin.pipeline.tick import Overtaken, Ticker  # noqa: E402
 from tocsin.results.reader import ResultsReader  # noqa: E402
 from tocsin.runtime.faults import kill_points as points  # noqa: E402
-from tocsin.store.memory import MemoryServer, MemoryStore  # noqa: E402
+from tocsin.store.memory.store import MemoryServer, MemoryStore  # noqa: E402
 
 PLACES = ChannelNames("net")
 

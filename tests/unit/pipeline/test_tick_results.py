@@ -12,7 +12,7 @@ pq = pytest.importorskip("pyarrow.parquet", reason="install the extra tocsin[spa
 from tests.unit.pipeline.test_tick import FakeEngine, Killed, World  # noqa: E402
 from tocsin.pipeline.execution.runs import Due  # noqa: E402
 from tocsin.pipeline.ingest.progress import ChannelProgress  # noqa: E402
-from tocsin.pipeline.language.resolution import Read, results_key  # noqa: E402
+from tocsin.pipeline.language.tree.resolution import Read, results_key  # noqa: E402
 from tocsin.pipeline.storage.results import ResultsStore  # noqa: E402
 from tocsin.runtime.faults import kill_points as points  # noqa: E402
 

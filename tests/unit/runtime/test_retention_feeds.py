@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tocsin.model.feeding import FeedCell, Intent, cell_key, encode_cell, table_spec
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 from tocsin.store.retention import feeds_floor
 
 

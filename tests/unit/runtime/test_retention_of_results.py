@@ -17,7 +17,7 @@ from tocsin.core.shared.stored_group import (
 )
 from tocsin.model.results import NOTICES, result_position
 from tocsin.ports import Log, LogSpec, Record, Table, TableSpec
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 from tocsin.store.retention import retention_floor
 
 CHANNEL = {"$channel/Near/alice": Subscription(qos=1)}

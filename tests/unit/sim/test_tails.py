@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 
 from tocsin.core.machine import Effect, Event, Followed, FollowLog, Started, TimerFired, Watched, WatchTable
 from tocsin.ports import LogSpec, Record, TableSpec
-from tocsin.sim.faults import Crash, Fault, Lag, LeaderLoss, Partition, Pause, Sleep, WatchReset, unleash
+from tocsin.sim.faults.kinds import (
+    Crash,
+    Fault,
+    Lag,
+    LeaderLoss,
+    Partition,
+    Pause,
+    Sleep,
+    WatchReset,
+    unleash,
+)
 from tocsin.sim.network import STORE
 from tocsin.sim.probe import Probe
 from tocsin.sim.world import World

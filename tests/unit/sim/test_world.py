@@ -21,11 +21,11 @@ from tocsin.core.machine import (
     TimerFired,
 )
 from tocsin.model.network import Message
-from tocsin.sim.invariants import AllRunning, InvariantBroken
 from tocsin.sim.latency import Latency
 from tocsin.sim.network import STORE, Cut, Link
 from tocsin.sim.probe import Probe, React
-from tocsin.sim.transcript import Transcript
+from tocsin.sim.runs.invariants import AllRunning, InvariantBroken
+from tocsin.sim.runs.transcript import Transcript
 from tocsin.sim.world import MachineRaised, World
 
 MS = 1_000

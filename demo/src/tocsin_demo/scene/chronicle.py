@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from tocsin.errors import Malformed
-from tocsin.wire.commands import Joined, Lost, Planned, Said, decode_batch
-from tocsin.wire.notices import Moved, decode_notice
+from tocsin.wire.internal.commands import Joined, Lost, Planned, Said, decode_batch
+from tocsin.wire.internal.notices import Moved, decode_notice
 
 STANDS_IN: Final = "stands in for a broker that is gone"  # as ``broker.survival.takeover`` says it
 LINES_MAX: Final = 100_000  # of a log that are looked at

@@ -18,7 +18,7 @@ from tocsin.model.channel_names import ChannelNames
 from tocsin.model.network import broker_address
 from tocsin.runtime import extra
 from tocsin.runtime.network.supervisor import log_path
-from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.jetstream.store import JetStreamStore
 from tocsin_demo.network import Running, running
 from tocsin_demo.scene.account import Account, Result, account
 from tocsin_demo.scene.backend import Backend, backend

@@ -36,8 +36,8 @@ from tocsin.model.stream import LISTING, Metadata
 from tocsin.ports import Log, Store
 from tocsin.query import Query
 from tocsin.runtime.machines.driver import Driver
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.wire.commands import Streams
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.wire.internal.commands import Streams
 from tocsin_demo import worker
 from tocsin_demo.worker import Desk
 from tocsin_labs.cqbs.changes import MARK, Change, Notice, changes, differing, expected, queries

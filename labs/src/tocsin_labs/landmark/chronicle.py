@@ -13,7 +13,7 @@ import msgspec
 
 from tocsin.core.coordination.names import StoreNames
 from tocsin.ports import Store
-from tocsin.wire.commands import Joined, Lost, Planned, Promoted, Said, decode_batch
+from tocsin.wire.internal.commands import Joined, Lost, Planned, Promoted, Said, decode_batch
 
 LOOK_S: Final = 0.05  # between two looks at a condition that the log does not speak of
 Kind = Literal["joined", "lost", "planned", "promoted"]

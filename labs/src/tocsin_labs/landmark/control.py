@@ -19,7 +19,7 @@ import msgspec
 from tocsin.config import Broker
 from tocsin.model.network import broker_address
 from tocsin.ports import BusMessage
-from tocsin.wire.control import Beat, Pulse, decode_envelope
+from tocsin.wire.internal.control import Beat, Pulse, decode_envelope
 from tocsin_demo.network import network_of
 from tocsin_labs.figures import Spread
 from tocsin_labs.landmark.fleet import Fleet, fleet

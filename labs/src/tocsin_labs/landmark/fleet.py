@@ -27,7 +27,7 @@ from tocsin.runtime.network.directory import StateDirectory
 from tocsin.runtime.network.ephemeral import ephemeral_directory
 from tocsin.runtime.network.plan import BROKER_STAGE
 from tocsin.runtime.network.supervisor import Plan, Supervisor, log_path
-from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.jetstream.store import JetStreamStore
 from tocsin_demo.network import wait_until_ready
 from tocsin_labs.landmark.chronicle import Chronicle
 

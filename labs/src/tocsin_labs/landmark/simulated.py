@@ -48,8 +48,8 @@ from tocsin.sim.chance import Chance
 from tocsin.sim.latency import LOCAL_NETWORK
 from tocsin.sim.node import Disk
 from tocsin.sim.world import World
-from tocsin.wire.control import decode_envelope, encode_envelope
-from tocsin.wire.summaries import Summary
+from tocsin.wire.internal.control import decode_envelope, encode_envelope
+from tocsin.wire.internal.summaries import Summary
 
 PLACES: Final = StoreNames("lab")
 LEADER: Final = "coordinator/1"

@@ -11,7 +11,7 @@ from tocsin.core.coordination.state.backups import NONE, Backups
 from tocsin.model.network import Address, BrokerInfo, Role
 from tocsin.ports import Entry
 from tocsin.sim.chance import MILLION
-from tocsin.wire.commands import Joined, Lost, Said, decode_batch
+from tocsin.wire.internal.commands import Joined, Lost, Said, decode_batch
 from tocsin_labs.landmark.simulated import PLACES, Network
 
 

@@ -16,7 +16,7 @@ from tocsin.core.assignment.costs import costs
 from tocsin.core.assignment.demand import Demand
 from tocsin.core.assignment.outcome import Plan
 from tocsin.core.assignment.planning import plan
-from tocsin.core.assignment.search import search
+from tocsin.core.assignment.search.multistart import search
 from tocsin.core.assignment.table import Table
 from tocsin.sim.chance import Chance
 from tocsin_labs.optimum import least_largest, least_sum

@@ -20,7 +20,7 @@ from tocsin.core.replication.signals import BackupsSet, Policy, Prepare, Unprepa
 from tocsin.model.network import Message, broker_address
 from tocsin.model.results import notice_position, result_position
 from tocsin.sim.schedule import Schedule
-from tocsin.wire.replication import (
+from tocsin.wire.internal.replication import (
     LOCAL,
     Applied,
     Behind,

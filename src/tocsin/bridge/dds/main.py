@@ -37,10 +37,11 @@ from tocsin.bridge.inbox import Deliveries
 from tocsin.bridge.limits import delay_us
 from tocsin.client import AsyncClient, Message
 from tocsin.client.options import Connection
-from tocsin.core.machine import Effect, Event, SetTimer, TimerFired
+from tocsin.core.machine import Effect, Event, SetTimer
 from tocsin.errors import BrokerUnreachable, SubscriptionRefused, TocsinError, Unencodable, WireError
 from tocsin.model.publication import Publication
-from tocsin.runtime.machines.clock import now_us, token_hex
+from tocsin.runtime.machines.clock import token_hex
+from tocsin.runtime.machines.shell import Shell
 from tocsin.runtime.machines.tasks import Tasks
 from tocsin.runtime.process import Process
 
@@ -86,7 +87,7 @@ class DdsBridge:
             int, PublishPacket
         ] = {}  # messages above QoS 0 that are not acknowledged, by token
         self._token = 0
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._shell = Shell(self.mirror, self._carry_out, self._fail, answer=self.tell)
         self._volatile: list[tuple[int, Publication]] = []  # at QoS 0: one write for a turn of the loop
         self._network_problem = "not connected yet"
         self._moved = asyncio.Event()  # the network has, or does not want, a sample
@@ -103,7 +104,7 @@ class DdsBridge:
         stop = asyncio.create_task(process.stopped(), name="stop")
         try:
             for effect in self.mirror.start():
-                self._perform(effect)
+                self._carry_out(effect)
             waiting: set[asyncio.Future[Any]] = {stop, self._failed, connecting, reporting}
             while stop in waiting:
                 done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -113,8 +114,7 @@ class DdsBridge:
         finally:
             self.stopping = True
             await asyncio.get_running_loop().run_in_executor(None, self.space.close)
-            for timer in self._timers.values():
-                timer.cancel()
+            self._shell.close()
             self._tasks.close()
             for task in (connecting, reporting, stop):
                 task.cancel()
@@ -154,14 +154,10 @@ class DdsBridge:
 
     def tell(self, event: Event) -> None:
         """Hand an event to the mirror, and do what it wants."""
-        try:
-            for effect in self.mirror.handle(event, now_us()):
-                self._perform(effect)
-            self._moved.set()
-        except Exception as error:
-            self._fail(error)
+        self._shell.post(event)
+        self._moved.set()
 
-    def _perform(self, effect: Effect) -> None:
+    def _carry_out(self, effect: Effect) -> None:
         match effect:
             case Write():
                 self.space.write(effect)
@@ -183,19 +179,12 @@ class DdsBridge:
                 self._inboxes[topic] = (None, self._tasks.spawn(self._subscribe(topic), topic))
             case Unsubscribe(topic=topic):
                 self._unsubscribe(topic)
-            case SetTimer(name=name, delay_us=delay):
-                if (before := self._timers.pop(name, None)) is not None:
-                    before.cancel()
-                loop = asyncio.get_running_loop()
-                self._timers[name] = loop.call_later(delay / 1_000_000, self._fire, name)
+            case SetTimer():
+                self._shell.carry_out(effect)
             case Note(event=event, facts=facts, warn=warn):
                 (self._log.warning if warn else self._log.info)(event, **facts)
             case _:
                 raise AssertionError(f"no way to carry out {effect}")
-
-    def _fire(self, name: str) -> None:
-        del self._timers[name]
-        self.tell(TimerFired(name=name))
 
     # ── the network ─────────────────────────────────────────────────────────────────────────────────────────
 

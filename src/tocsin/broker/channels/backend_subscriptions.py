@@ -46,7 +46,7 @@ from tocsin.model.versions import UNREADABLE, Format
 from tocsin.ports import Bus, BusMessage, Cell, Change, Table
 from tocsin.runtime.machines.shell import Shell
 from tocsin.runtime.machines.tasks import Ending
-from tocsin.wire.topics import FilterInvalid
+from tocsin.wire.mqtt.topics import FilterInvalid
 
 OVER: Final = Format("word of a session that is over", spoken=True)
 PREFIX: Final = "channel."  # of the keys of channels in the catalogue

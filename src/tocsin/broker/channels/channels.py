@@ -24,7 +24,7 @@ from tocsin.model.priority import CRITICAL
 from tocsin.model.publication import Publication
 from tocsin.model.results import POSITION, RESULT, RESULT_VERSION, Notice
 from tocsin.results.reader import Result
-from tocsin.wire.topics import FilterInvalid
+from tocsin.wire.mqtt.topics import FilterInvalid
 
 EVENT_TYPE: Final = "tocsin.channel.result"
 

@@ -34,7 +34,7 @@ from tocsin.core.channels.questions import ANSWER_S, PER_CLIENT, Questions
 from tocsin.core.delivery.grant import Grant, frame_of
 from tocsin.errors import TocsinError, Trimmed
 from tocsin.model.publication import Publication
-from tocsin.wire.topics import FilterInvalid
+from tocsin.wire.mqtt.topics import FilterInvalid
 
 NOT_AUTHORIZED: Final = 0x87
 TOPIC_NAME_INVALID: Final = 0x90

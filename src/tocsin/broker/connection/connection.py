@@ -64,9 +64,9 @@ from tocsin.errors import ProtocolViolation, StoreFull, TocsinError, WireError
 from tocsin.runtime.machines.clock import now_us
 from tocsin.runtime.machines.shell import Shell
 from tocsin.runtime.machines.tasks import Tasks
-from tocsin.wire.codec import Decoder, PublishRun, encode
-from tocsin.wire.connect import V5, Version
-from tocsin.wire.replication import Bequest
+from tocsin.wire.internal.replication import Bequest
+from tocsin.wire.mqtt.codec import Decoder, PublishRun, encode
+from tocsin.wire.mqtt.connect import V5, Version
 
 LINGER_S: Final = 5.0  # for a closed connection's last bytes
 AT_MOST_ONCE: Final = QoS.AT_MOST_ONCE

@@ -18,7 +18,7 @@ from mqtt5 import Packet, PublishPacket
 from tocsin.core.rates import Bucket
 from tocsin.errors import WireError
 from tocsin.runtime.machines.clock import now_us
-from tocsin.wire.codec import PublishRun
+from tocsin.wire.mqtt.codec import PublishRun
 
 UNDER_WAY: Final = 1
 HELD_BACK: Final = 2

@@ -49,9 +49,9 @@ from tocsin.errors import Refused, StoreFull, TocsinError
 from tocsin.model.publication import Publication
 from tocsin.model.subjects import fits
 from tocsin.runtime.machines.shell import Shell
-from tocsin.wire.codec import PublishRun
-from tocsin.wire.replication import Bequest
-from tocsin.wire.topics import META_PREFIX, RESULTS_PREFIX
+from tocsin.wire.internal.replication import Bequest
+from tocsin.wire.mqtt.codec import PublishRun
+from tocsin.wire.mqtt.topics import META_PREFIX, RESULTS_PREFIX
 
 UNSPECIFIED: Final = 0x80
 TOPIC_NAME_INVALID: Final = 0x90

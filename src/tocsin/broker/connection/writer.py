@@ -16,7 +16,7 @@ from tocsin.broker.forwarding.exchange import Exchange
 from tocsin.broker.forwarding.fanout import NOWHERE, OutletSet, descriptor_of, write
 from tocsin.broker.links.link import NO_MAXIMUM
 from tocsin.core.budgets.budget import Account, Kind
-from tocsin.wire.frames import aliased_frame, topic_of
+from tocsin.wire.mqtt.frames import aliased_frame, topic_of
 
 ANSWERS_BYTES: Final = 64 << 10  # ten thousand answers that a client did not read
 FLOOR_BYTES: Final = 16 << 10  # may wait for every connection, whatever the others have

@@ -67,9 +67,9 @@ from tocsin.ports import Entry, Table
 from tocsin.runtime.faults.kill_points import AFTER_SEND, BEFORE_SEND, IN_REPLAY, reach
 from tocsin.runtime.machines.clock import wall_s
 from tocsin.runtime.machines.shell import PendingCallbacks, Shell
-from tocsin.wire.codec import encode
-from tocsin.wire.replication import Positions
-from tocsin.wire.topics import matches
+from tocsin.wire.internal.replication import Positions
+from tocsin.wire.mqtt.codec import encode
+from tocsin.wire.mqtt.topics import matches
 
 if TYPE_CHECKING:
     from tocsin.broker.channels.channels import Channels

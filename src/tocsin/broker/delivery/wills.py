@@ -39,7 +39,7 @@ from tocsin.model.subjects import fits
 from tocsin.ports import Table
 from tocsin.runtime.machines.shell import Shell
 from tocsin.runtime.machines.tasks import Failed, Tasks
-from tocsin.wire.replication import Bequest
+from tocsin.wire.internal.replication import Bequest
 
 WILL_AGAIN_S: Final = 5.0  # before a will is tried again that the store had no room for
 LOOK_AGAIN_S: Final = 1.0  # after a failure of the store

@@ -146,7 +146,7 @@ class Authenticator:
             assert users is not None, "the policy asks for passwords only where there are users"
             if users.problem(answer.user) or not users.recall(answer.user, answer.password):
                 check = self._check_password(asked, connection, origin, answer)
-                self._checks[connection] = asyncio.get_running_loop().create_task(check)
+                self._checks[connection] = connection.spawn(check)
                 return None
             answer = Admitted(answer.user)
         if isinstance(answer, Rejected):
@@ -154,7 +154,7 @@ class Authenticator:
         if not self._asks or asked.aside:
             return self._let_in(asked, connection, answer, origin)
         proof = self._prove(asked, connection, origin, answer)
-        self._checks[connection] = asyncio.get_running_loop().create_task(proof)
+        self._checks[connection] = connection.spawn(proof)
         return None
 
     def _decide(self, asked: Authenticate, origin: Origin) -> Admitted | CheckPassword | Rejected:

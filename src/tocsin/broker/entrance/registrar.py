@@ -42,7 +42,7 @@ from tocsin.ports import Table
 from tocsin.runtime.machines.clock import wall_s
 from tocsin.runtime.machines.shell import Shell
 from tocsin.runtime.security.users import Users, UsersBusy
-from tocsin.wire.topics import TopicInvalid, check_topic
+from tocsin.wire.mqtt.topics import TopicInvalid, check_topic
 
 ASKING_MAX: Final = 64  # connections about accounts at one broker
 DIRECT: Final = Grant(0, (), False)

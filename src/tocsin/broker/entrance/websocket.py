@@ -32,7 +32,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from tocsin.broker.connection.connection import Connection
-from tocsin.wire.websocket import FRAME_MARGIN_BYTES, ORIGIN_MAX, PATH, REQUEST_MAX_BYTES, SUBPROTOCOL
+from tocsin.wire.mqtt.websocket import FRAME_MARGIN_BYTES, ORIGIN_MAX, PATH, REQUEST_MAX_BYTES, SUBPROTOCOL
 
 if TYPE_CHECKING:
     from tocsin.broker.entrance.listener import Listener

@@ -56,11 +56,11 @@ from tocsin.model.publication import Publication
 from tocsin.model.subjects import is_critical
 from tocsin.ports import Entry
 from tocsin.runtime.machines.clock import wall_s
-from tocsin.wire.codec import PublishRun
-from tocsin.wire.connect import V5, V311, Version
-from tocsin.wire.frames import forward_frame
-from tocsin.wire.relayed import TOPIC as CARRIED
-from tocsin.wire.topics import ONE_PREFIX
+from tocsin.wire.internal.relayed import TOPIC as CARRIED
+from tocsin.wire.mqtt.codec import PublishRun
+from tocsin.wire.mqtt.connect import V5, V311, Version
+from tocsin.wire.mqtt.frames import forward_frame
+from tocsin.wire.mqtt.topics import ONE_PREFIX
 
 LIVE: Final = 1 << 62  # the position of a message that is in no log: later than every subscription
 _NOBODY: Final = OutletSet()

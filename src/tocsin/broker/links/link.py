@@ -150,6 +150,22 @@ def greeting_of(own: BrokerInfo, keep_alive_s: int, *said: tuple[str, str]) -> C
     )
 
 
+class LinkWatcher(Protocol):
+    """Who is told how links to peers are: the pool that has them made."""
+
+    def link_known(self, peer: str) -> None:
+        """It is known whether the link is up: said each time that it comes up, goes down, or cannot be made."""
+        ...
+
+    def link_ended(self, peer: str, ending: Ending) -> None:
+        """The peer has ended the link, or refuses it."""
+        ...
+
+    def link_measured(self, peer: str, round_trip_us: int) -> None:
+        """The peer has answered a sign of life."""
+        ...
+
+
 class Link:
     """An outlet to one peer."""
 
@@ -161,6 +177,7 @@ class Link:
         *,
         outbound_max_bytes: int,
         dropped: Callable[[int], None],
+        watcher: LinkWatcher,
         quiet: bool = False,
     ) -> None:
         """``quiet``: nothing is to be sent; it only shows when the peer ends it."""
@@ -173,9 +190,7 @@ class Link:
         self.tried = False  # it was up, or could not be made
         self._outbound_max_bytes = outbound_max_bytes
         self._dropped = dropped  # told how many messages were lost
-        self.measured: Callable[[int], None] = _nobody  # told the round trip of each sign of life
-        self.known: Callable[[], None] = _nothing  # called each time that it is known whether it is up
-        self.ended: Callable[[Ending], None] = _overlooked  # told how the peer has ended it, or refuses it
+        self._watcher = watcher
         self._passage = LinkPath()
         self._carry: Carry = _nowhere  # sends what takes the detour
         self._own = Waiting(outbound_max_bytes, dropped)  # while there is no way
@@ -283,7 +298,7 @@ class Link:
             self.pass_on(frame, messages)
         self._drain(now)
         self._line.ping()
-        self.known()
+        self._watcher.link_known(self.info.id)
 
     def line_down(self, down: Down) -> None:
         if not self.problem:
@@ -293,26 +308,14 @@ class Link:
         self.problem, self.tried = down.reason, True
         self._passage.link_down()
         self._drain(now_us())
-        self.known()
+        self._watcher.link_known(self.info.id)
         if down.ending is not Ending.OTHER:
-            self.ended(down.ending)
+            self._watcher.link_ended(self.info.id, down.ending)
 
     def line_heard(self, packet: Packet) -> None:
         """A peer sends nothing over our link that concerns us but signs of life."""
         if isinstance(packet, PingRespPacket) and self._line.round_trip_us is not None:
-            self.measured(self._line.round_trip_us)
-
-
-def _nobody(round_trip_us: int) -> None:
-    """Nobody wants to know."""
-
-
-def _overlooked(ending: Ending) -> None:
-    """Nobody wants to know."""
-
-
-def _nothing() -> None:
-    """Nobody waits for that."""
+            self._watcher.link_measured(self.info.id, self._line.round_trip_us)
 
 
 def _nowhere(way: tuple[str, ...], data: bytes, messages: int) -> None:

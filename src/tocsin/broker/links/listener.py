@@ -28,7 +28,7 @@ from tocsin.broker.links.link import BROKER_ROLE, PACKET_MARGIN_BYTES, LinkSecur
 from tocsin.config import Limits
 from tocsin.core.access.admission import is_loopback, source_of
 from tocsin.core.links.incoming import IncomingLink, LinkUp, ProbeTaken
-from tocsin.core.machine import Effect
+from tocsin.core.machine import Effect, Event
 from tocsin.core.rates import Buckets
 from tocsin.core.session.limits import SessionLimits
 from tocsin.core.session.signals import (
@@ -46,9 +46,9 @@ from tocsin.runtime.machines.clock import monotonic_s, now_us
 from tocsin.runtime.machines.shell import Shell
 from tocsin.runtime.machines.tasks import Ending, Tasks
 from tocsin.runtime.security.credentials import Identity, peer_of
-from tocsin.wire.codec import Decoder, PublishRun, encode
-from tocsin.wire.connect import V5
-from tocsin.wire.topics import NEAR_PREFIX
+from tocsin.wire.mqtt.codec import Decoder, PublishRun, encode
+from tocsin.wire.mqtt.connect import V5
+from tocsin.wire.mqtt.topics import NEAR_PREFIX
 
 LINKS_MAX: Final = 1_000  # a network has 256 brokers of one machine at most, and each has one link to us
 HANDSHAKES_MAX: Final = 64  # at a time; for more, the oldest goes
@@ -262,8 +262,12 @@ class IncomingConnection(asyncio.Protocol):
         self._decoder = Decoder(listener.limits.packet_max_bytes + PACKET_MARGIN_BYTES)
         self._cluster: str | None = None  # once it is up
         self._machine: IncomingLink
-        self._shell: Shell
-        self.post: Callable[..., None] = _nothing
+        self._shell: Shell | None = None  # once it is known whose connection this is
+
+    def post(self, event: Event) -> None:
+        """Hand an event to the machine of this link; before there is one, nothing happens."""
+        if self._shell is not None:
+            self._shell.post(event)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         peer = self._listener.admit(self, transport)
@@ -279,7 +283,6 @@ class IncomingConnection(asyncio.Protocol):
             peer.name, self._listener.limits, partial(self._listener.may_probe, peer.name)
         )
         self._shell = Shell(self._machine, self._carry_out, self._failed)
-        self.post = self._shell.post
         self.post(Opened(assigned_client_id=""))
 
     def data_received(self, data: bytes) -> None:
@@ -328,6 +331,8 @@ class IncomingConnection(asyncio.Protocol):
             self.post(PeerClosed())
 
     def _carry_out(self, effect: Effect) -> None:
+        shell = self._shell
+        assert shell is not None, "effects come from its machine"
         match effect:
             case SendPacket(packet=packet):
                 if self._transport is not None and not self._transport.is_closing():
@@ -338,11 +343,11 @@ class IncomingConnection(asyncio.Protocol):
                 self._cluster = cluster
                 self._listener.up(self._machine.peer, self)
             case Close():
-                self._shell.close()
+                shell.close()
                 self._listener.closed(self._machine.peer, self, effect)
                 self._hang_up()
             case _:
-                self._shell.carry_out(effect)
+                shell.carry_out(effect)
 
     def _failed(self, error: BaseException) -> None:
         """The link is broken off; the peer dials again."""
@@ -355,7 +360,3 @@ class IncomingConnection(asyncio.Protocol):
             if not transport.is_closing():
                 transport.close()
                 asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
-
-
-def _nothing(event: object) -> None:
-    """Nobody is there to hear it yet."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Final, TypeVar
 
-from tocsin.broker.links.link import Link
+from tocsin.broker.links.link import Link, LinkWatcher
 from tocsin.core.coordination.participant.signals import LinksSeen
 from tocsin.core.links.distances import Delays
 from tocsin.core.links.signals import Ending
@@ -37,11 +37,11 @@ class LinkPool:
 
     def __init__(
         self,
-        make_link: Callable[[BrokerInfo, bool], Link],
+        make_link: Callable[[BrokerInfo, bool, LinkWatcher], Link],
         ended: Callable[[Mapping[str, Ending]], None] = lambda ended: None,
     ) -> None:
-        """``make_link`` is told whether it is quiet; ``ended`` of the peers that have ended their links, or refuse
-        them."""
+        """``make_link`` is told whether the link is quiet, and whom it tells how it is; ``ended`` of the peers that
+        have ended their links, or refuse them."""
         self.links: dict[str, Link] = {}  # by the peer's id
         self.delays = Delays()  # of those that are up
         self._make_link = make_link
@@ -65,11 +65,8 @@ class LinkPool:
                 link.close()
                 link = None
             if link is None:
-                self.links[peer] = self._make_link(info, peer in quiet)
+                self.links[peer] = self._make_link(info, peer in quiet, self)
                 self._await(peer)
-                self.links[peer].measured = partial(self.delays.measured, peer)
-                self.links[peer].known = partial(self._known, peer)
-                self.links[peer].ended = partial(self._note_end, peer)
                 self.links[peer].open()
         for peer in self.links:
             if peer not in wanted and peer not in self._leaving:
@@ -80,7 +77,7 @@ class LinkPool:
         del self._leaving[peer]
         self.delays.lost(peer)
         self.links.pop(peer).close()
-        self._known(peer)
+        self.link_known(peer)
 
     def when_settled(self, act: Callable[[Given], None], given: Given) -> None:
         """Do something with what is given once no link is fresh, in turn with what else waits for that."""
@@ -92,9 +89,10 @@ class LinkPool:
     def _await(self, peer: str) -> None:
         if peer in self._fresh:
             self._fresh[peer].cancel()
-        self._fresh[peer] = asyncio.get_running_loop().call_later(FRESH_S, self._known, peer)
+        self._fresh[peer] = asyncio.get_running_loop().call_later(FRESH_S, self.link_known, peer)
 
-    def _known(self, peer: str) -> None:
+    def link_known(self, peer: str) -> None:
+        """A link is not fresh any more: it is up, or it is known that it is not."""
         timer = self._fresh.pop(peer, None)
         if timer is not None:
             timer.cancel()
@@ -104,10 +102,14 @@ class LinkPool:
         while self._in_turn and not self._fresh:
             self._in_turn.pop(0)()
 
-    def _note_end(self, peer: str, ending: Ending) -> None:
+    def link_ended(self, peer: str, ending: Ending) -> None:
+        """A peer has ended its link: told together with those that end in the same moment."""
         if not self._ended:
             asyncio.get_running_loop().call_later(GATHER_S, self._say_ended)
         self._ended[peer] = ending
+
+    def link_measured(self, peer: str, round_trip_us: int) -> None:
+        self.delays.measured(peer, round_trip_us)
 
     def _say_ended(self) -> None:
         ended, self._ended = self._ended, {}

@@ -25,9 +25,9 @@ from tocsin.model.network import BrokerInfo
 from tocsin.runtime.machines.clock import now_us
 from tocsin.runtime.machines.line import Line
 from tocsin.runtime.machines.shell import Shell
-from tocsin.wire.codec import encode
-from tocsin.wire.connect import V5
-from tocsin.wire.topics import PROBE_TOPIC
+from tocsin.wire.mqtt.codec import encode
+from tocsin.wire.mqtt.connect import V5
+from tocsin.wire.mqtt.topics import PROBE_TOPIC
 
 PIECE_BYTES: Final = 8 << 10  # within the packet size that any peer grants
 KEEP_ALIVE_S: Final = 60  # longer than a probe: what is timed is asked for by the prober alone

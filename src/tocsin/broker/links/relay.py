@@ -1,8 +1,9 @@
 """Messages that go around a link that is cut, over other brokers; and what this broker carries for others.
 
-A **detour** takes the place of a link, and nothing else: routes are as they were (``core.forwarding.routes``), and what
-arrives over relays is treated as what comes over the link itself. The sender names the whole path (``wire.relayed``);
-a relay passes the packet to the next broker, straight or not at all, whatever detours it knows itself.
+A **detour** takes the place of a link, and nothing else: routes are as they were (``core.forwarding.routes``), and
+what arrives over relays is treated as what comes over the link itself. The sender names the whole path
+(``wire.internal.relayed``); a relay passes the packet to the next broker, straight or not at all, whatever detours it
+knows itself.
 
 A relay may be sent something before it has heard from the coordinator that it is one: that waits for a while.
 """
@@ -19,10 +20,10 @@ from mqtt5 import PublishPacket, QoS
 
 from tocsin.broker.links.link import Link, Waiting
 from tocsin.model.versions import UNREADABLE
-from tocsin.wire.codec import Decoder, PublishRun
-from tocsin.wire.connect import V5
-from tocsin.wire.relayed import TOPIC, RelayHeader, header_of, pieces, wrap
-from tocsin.wire.topics import NEAR_PREFIX, between_brokers
+from tocsin.wire.internal.relayed import TOPIC, RelayHeader, header_of, pieces, wrap
+from tocsin.wire.mqtt.codec import Decoder, PublishRun
+from tocsin.wire.mqtt.connect import V5
+from tocsin.wire.mqtt.topics import NEAR_PREFIX, between_brokers
 
 UNKNOWN_MAX: Final = 16  # brokers that something waits for, without a link to them
 UNKNOWN_MAX_BYTES: Final = 1 << 20

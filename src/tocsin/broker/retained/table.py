@@ -1,4 +1,4 @@
-"""The shell of ``core.retained.copy``: the table of retained messages, and this broker's copy of it, kept by a watch.
+"""The shell of ``core.retained.machine``: this broker's copy of the table of retained messages, kept by a watch.
 
 Of two brokers that write the same topic, or remove what is there, the later in the log wins, whoever is there first
 (``put``). A message from before a removal that is still to be written is written.
@@ -17,7 +17,8 @@ from weakref import WeakKeyDictionary, ref
 import structlog
 
 from tocsin.core.machine import Event, Say, Watched
-from tocsin.core.retained.copy import (
+from tocsin.core.retained.kept import KEPT, Kept, size_of
+from tocsin.core.retained.machine import (
     CopyComplete,
     MessageRemoved,
     MessageSeen,
@@ -25,7 +26,6 @@ from tocsin.core.retained.copy import (
     OwnSaid,
     RetainedCopy,
 )
-from tocsin.core.retained.kept import KEPT, Kept, size_of
 from tocsin.core.retained.topics import Room
 from tocsin.core.retained.write_order import WriteBarrier
 from tocsin.errors import Conflict, Malformed, StoreFull, StoreUnavailable

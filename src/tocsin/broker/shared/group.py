@@ -53,7 +53,7 @@ from tocsin.ports import Table
 from tocsin.runtime.faults.kill_points import BEFORE_SEND, reach
 from tocsin.runtime.machines.clock import wall_s, wall_us
 from tocsin.runtime.machines.shell import Shell
-from tocsin.wire.topics import FilterInvalid
+from tocsin.wire.mqtt.topics import FilterInvalid
 
 
 class NoMember(TocsinError):

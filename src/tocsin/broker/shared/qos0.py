@@ -20,10 +20,10 @@ from tocsin.broker.forwarding.fanout import Outlet
 from tocsin.broker.links.link import Link
 from tocsin.core.forwarding.table import Share
 from tocsin.model.publication import Publication
-from tocsin.wire.connect import V5
-from tocsin.wire.frames import forward_frame
-from tocsin.wire.mqtt50 import PROPERTIES_MAX
-from tocsin.wire.topics import ONE_PREFIX
+from tocsin.wire.mqtt.connect import V5
+from tocsin.wire.mqtt.frames import forward_frame
+from tocsin.wire.mqtt.mqtt50 import PROPERTIES_MAX
+from tocsin.wire.mqtt.topics import ONE_PREFIX
 
 # User properties of a message that can have a mark besides: peers take no packet with more properties in all.
 MARKED_MAX: Final = PROPERTIES_MAX - 8

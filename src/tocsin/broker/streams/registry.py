@@ -32,8 +32,8 @@ from tocsin.core.survival.announcements import ArrivalClock
 from tocsin.model.publication import Publication
 from tocsin.model.stream import Metadata
 from tocsin.runtime.machines.clock import wall_us
-from tocsin.wire.commands import ClientAway, ClientBack, ClientGone, Streams
-from tocsin.wire.replication import Bequest
+from tocsin.wire.internal.commands import ClientAway, ClientBack, ClientGone, Streams
+from tocsin.wire.internal.replication import Bequest
 
 WILL: Final = ".will"  # the end of the record id of a will, and of no other
 TOLD_S: Final = 2.0  # for what the coordinator says of a stream to come, and to be applied

@@ -20,7 +20,7 @@ from tocsin.core.access.rights import Who
 from tocsin.core.forwarding.table import Subscription
 from tocsin.core.replication.gamma import ClientSnapshot, option_of
 from tocsin.model.network import Scheme
-from tocsin.wire.replication import Bequest, Head, Option, Positions
+from tocsin.wire.internal.replication import Bequest, Head, Option, Positions
 
 if TYPE_CHECKING:
     pass

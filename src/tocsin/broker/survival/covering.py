@@ -27,7 +27,13 @@ from tocsin.model.versions import UNREADABLE
 from tocsin.ports import Bus, BusMessage
 from tocsin.runtime.machines.shell import Shell
 from tocsin.runtime.machines.tasks import Failed
-from tocsin.wire.replication import LOCAL, Covering, covering_subject, decode_covering, encode_covering
+from tocsin.wire.internal.replication import (
+    LOCAL,
+    Covering,
+    covering_subject,
+    decode_covering,
+    encode_covering,
+)
 
 LOOKED_AT: Final = 1_000  # subscriptions of a client that are held against what is wanted here already
 

@@ -51,11 +51,15 @@ from tocsin.ports import Change, Table
 from tocsin.runtime.machines.clock import wall_us
 from tocsin.runtime.machines.shell import Shell
 from tocsin.runtime.machines.tasks import Ending
-from tocsin.wire.cluster_messages import ClusterMessage, decode_cluster_message, encode_cluster_message
-from tocsin.wire.codec import encode
-from tocsin.wire.connect import V5
-from tocsin.wire.replication import decode_replication, speakers
-from tocsin.wire.topics import NEAR_PREFIX
+from tocsin.wire.internal.cluster_messages import (
+    ClusterMessage,
+    decode_cluster_message,
+    encode_cluster_message,
+)
+from tocsin.wire.internal.replication import decode_replication, speakers
+from tocsin.wire.mqtt.codec import encode
+from tocsin.wire.mqtt.connect import V5
+from tocsin.wire.mqtt.topics import NEAR_PREFIX
 
 PREFIX: Final = NEAR_PREFIX
 WORDS: Final = f"{PREFIX}words"

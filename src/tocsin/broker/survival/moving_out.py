@@ -10,7 +10,7 @@ import structlog
 from tocsin.core.session.signals import Moving
 from tocsin.core.survival.moving_out import Mover, MovingOut
 from tocsin.runtime.machines.clock import now_us
-from tocsin.wire.control import Moves
+from tocsin.wire.internal.control import Moves
 
 if TYPE_CHECKING:
     from tocsin.broker.entrance.listener import Listener

@@ -49,7 +49,7 @@ from tocsin.ports import Entry, Table
 from tocsin.runtime.machines.clock import token_hex
 from tocsin.runtime.machines.shell import Shell
 from tocsin.runtime.machines.tasks import Failed
-from tocsin.wire.replication import Positions
+from tocsin.wire.internal.replication import Positions
 
 ANSWER_S: Final = 1.5  # for the store: nothing was heard over the same connection for seconds already
 LOOK_KEY: Final = "looked-for"  # no session has it: their keys are digests

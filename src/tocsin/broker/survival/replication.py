@@ -45,7 +45,7 @@ from tocsin.ports import Bus, BusMessage
 from tocsin.runtime.machines.clock import monotonic_s, wall_us
 from tocsin.runtime.machines.shell import PendingCallbacks, Shell
 from tocsin.runtime.machines.tasks import Ending
-from tocsin.wire.replication import (
+from tocsin.wire.internal.replication import (
     LOCAL,
     REMOTE,
     Applied,

@@ -1,4 +1,4 @@
-"""This broker's holdings, for the planner of backups (``wire.summaries``)."""
+"""This broker's holdings, for the planner of backups (``wire.internal.summaries``)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from tocsin.core.forwarding.rates import Rates
 from tocsin.model.network import BrokerInfo
 from tocsin.ports import BusMessage
-from tocsin.wire.summaries import PAGE, Summary, decode_ask, encode, name_of
+from tocsin.wire.internal.summaries import PAGE, Summary, decode_ask, encode, name_of
 
 NO_ROOM: Final = 1e-9  # a capacity that nothing fits into; 0 would be no bound
 

@@ -37,8 +37,8 @@ from tocsin.errors import WireError
 from tocsin.model.network import Scheme
 from tocsin.runtime.machines.clock import now_us
 from tocsin.runtime.machines.tasks import Ending, Tasks
-from tocsin.wire.codec import Decoder, encode
-from tocsin.wire.connect import V5, Version
+from tocsin.wire.mqtt.codec import Decoder, encode
+from tocsin.wire.mqtt.connect import V5, Version
 from tocsin.wire.proxy_header import PassedOn
 
 CONNECT: Final = 0x10

@@ -34,7 +34,7 @@ import msgspec
 from tocsin.core.access.accounts import is_registered
 from tocsin.core.access.rule_tables import ANONYMOUS, EVERY_USER, user_name_problem
 from tocsin.core.access.rules import CLIENT_PLACEHOLDER, USER_PLACEHOLDER, Rule
-from tocsin.wire.topics import SHARE_PREFIX
+from tocsin.wire.mqtt.topics import SHARE_PREFIX
 
 DECISIONS_MAX: Final = 200_000  # answers remembered; at about 150 B each, 30 MB
 COMPARED_MAX: Final = 20_000  # denials held against one subscription: some 5 ms
@@ -269,7 +269,7 @@ def _first(clauses: tuple[Clause, ...], topic: str) -> bool:
 
 
 def _fits(pattern: Levels, topic: list[str]) -> bool:
-    """Whether a topic is one of the pattern's; as ``wire.topics.matches`` has it."""
+    """Whether a topic is one of the pattern's; as ``wire.mqtt.topics.matches`` has it."""
     if topic[0].startswith("$") and isinstance(pattern[0], int):
         return False
     for index, level in enumerate(pattern):

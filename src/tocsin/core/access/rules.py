@@ -18,7 +18,7 @@ import msgspec
 
 from tocsin.core.access.rule_tables import ANONYMOUS, Table, read_tables, read_texts, read_users, read_verb
 from tocsin.errors import OperatorError
-from tocsin.wire.topics import SHARE_PREFIX, FilterInvalid, check_filter
+from tocsin.wire.mqtt.topics import SHARE_PREFIX, FilterInvalid, check_filter
 
 # Filters of all rules together: a decision that is not remembered looks at each of them, which takes under 2 ms.
 FILTERS_MAX: Final = 4_096

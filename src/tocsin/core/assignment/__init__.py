@@ -18,11 +18,10 @@ them word for word.
 | ``side`` | one kind of backup: who backs whom, and what each further one would add |
 | ``draft`` | both sides and the loads: what a strategy works on |
 | ``paper`` | LCS and MMCS, as the paper has them |
-| ``search`` | a better plan: ``construction`` of first ones, then ``locals_search`` and ``remotes_search`` |
-| ``neighbourhood`` | what every single change would save; ``relief``: changes that make room |
+| ``search/`` | a better plan: several first ones, each improved by single changes |
 | ``planning`` | ``plan``: a strategy by name; ``replanning``: ``replan``, which moves little |
 | ``costs`` | subscriptions and retrieval under quasi-active and under active replication |
-| ``ranking`` | one score for a candidate, with its terms |
+| ``ranking/`` | one score for a candidate, with its terms; which standby takes a place |
 
 Only ``demand``, ``rates``, ``outcome``, ``costs`` and ``ranking`` do without numpy: a process that plans nothing
 imports those alone.

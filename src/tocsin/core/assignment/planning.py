@@ -19,7 +19,7 @@ from tocsin.core.assignment.demand import Demand
 from tocsin.core.assignment.draft import Draft
 from tocsin.core.assignment.outcome import Plan
 from tocsin.core.assignment.paper import least_cost, min_max_cost
-from tocsin.core.assignment.search import search
+from tocsin.core.assignment.search.multistart import search
 from tocsin.core.assignment.side import Side
 from tocsin.core.assignment.table import Table
 from tocsin.ports import Rng

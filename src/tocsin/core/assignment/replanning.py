@@ -15,14 +15,14 @@ from typing import Final, Literal
 
 import numpy as np
 
-from tocsin.core.assignment.construction import by_regret, largest_first
 from tocsin.core.assignment.demand import Demand
 from tocsin.core.assignment.draft import Draft
-from tocsin.core.assignment.locals_search import sweep
-from tocsin.core.assignment.neighbourhood import Neighbourhood, Step
 from tocsin.core.assignment.outcome import Move, Plan, Replan, Role
-from tocsin.core.assignment.relief import relieve
-from tocsin.core.assignment.remotes_search import lowering
+from tocsin.core.assignment.search.construction import by_regret, largest_first
+from tocsin.core.assignment.search.locals import sweep
+from tocsin.core.assignment.search.neighbourhood import Neighbourhood, Step
+from tocsin.core.assignment.search.relief import relieve
+from tocsin.core.assignment.search.remotes import lowering
 from tocsin.core.assignment.side import NOBODY, Side
 from tocsin.core.assignment.table import Bools, Ints, Table
 

@@ -25,7 +25,7 @@ from msgspec.structs import force_setattr
 from tocsin.core.channels.parameter_values import ValueInvalid, read_value, written
 from tocsin.model.catalogue import PARAMETERS_MAX, Channel, is_name
 from tocsin.model.results import Value, k_of
-from tocsin.wire.topics import CHANNEL_PREFIX, FilterInvalid
+from tocsin.wire.mqtt.topics import CHANNEL_PREFIX, FilterInvalid
 
 _MEANT: Final = {"%2F": "/", "%2B": "+", "%23": "#", "%25": "%", "%26": "&"}
 _ESCAPE: Final = re.compile("%(?:2[356BF])", re.IGNORECASE)

@@ -76,7 +76,7 @@ from tocsin.core.machine import (
     TimerFired,
 )
 from tocsin.model.catalogue import Channel
-from tocsin.wire.topics import CHANNEL_PREFIX, FilterInvalid
+from tocsin.wire.mqtt.topics import CHANNEL_PREFIX, FilterInvalid
 
 SCAN_AGAIN_US: Final = 10_000_000  # before a scan that failed is made once more
 SCAN_EVERY_US: Final = 3_600_000_000

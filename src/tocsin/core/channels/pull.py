@@ -21,7 +21,7 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 
 from tocsin.model.versions import UNREADABLE, Stated
-from tocsin.wire.topics import CHANNEL_PREFIX, RESULTS_PREFIX, TopicInvalid, check_topic
+from tocsin.wire.mqtt.topics import CHANNEL_PREFIX, RESULTS_PREFIX, TopicInvalid, check_topic
 
 NEWEST: Final = 10  # results, if a question states no number
 RESULTS_MAX: Final = 1_000  # of one answer

@@ -23,7 +23,7 @@ from tocsin.core.channels.channel_filter import Bound, read_channel_filter
 from tocsin.core.channels.signals import Prepared, Unprepared
 from tocsin.core.machine import Effect
 from tocsin.model.results import STANDBY
-from tocsin.wire.topics import FilterInvalid
+from tocsin.wire.mqtt.topics import FilterInvalid
 
 COVERING: Final = ""  # the name under which a cell stays that covers its k; no client's subscription has it
 

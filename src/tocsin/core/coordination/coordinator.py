@@ -91,7 +91,7 @@ from tocsin.errors import Conflict, FormatNewer, LevelUnspoken, StoreFull, Trimm
 from tocsin.model.network import COORDINATOR
 from tocsin.model.versions import common, fits, speaks
 from tocsin.ports import Entry, Page
-from tocsin.wire.commands import decode_batch
+from tocsin.wire.internal.commands import decode_batch
 
 # Followers write snapshots at once; the leader only if nobody has done so, for it has other things to do.
 LEADERS_PATIENCE_US: Final = 5_000_000

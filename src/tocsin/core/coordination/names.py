@@ -11,7 +11,7 @@ from tocsin.core.coordination.leader.recruiting import RecruitRules
 from tocsin.core.survival.detection import Tuning
 from tocsin.model.versions import RAISE_AFTER_US
 from tocsin.ports import LogSpec, TableSpec
-from tocsin.wire.commands import Limits
+from tocsin.wire.internal.commands import Limits
 
 # Entries of the command log, notices among them, that are kept before a snapshot: minutes of a busy network.
 MARGIN: Final = 10_000

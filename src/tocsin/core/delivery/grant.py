@@ -12,9 +12,9 @@ import msgspec
 
 from tocsin.core.forwarding.table import Subscription
 from tocsin.model.publication import Publication
-from tocsin.wire.codec import encode
-from tocsin.wire.connect import Version
-from tocsin.wire.frames import publish_frame
+from tocsin.wire.mqtt.codec import encode
+from tocsin.wire.mqtt.connect import Version
+from tocsin.wire.mqtt.frames import publish_frame
 
 
 class Grant(msgspec.Struct, frozen=True):

@@ -81,7 +81,7 @@ from tocsin.core.machine import Effect, Event, GetKey, PutKey, Say, Stored, Stor
 from tocsin.errors import Conflict, FormatNewer, StoreFull, TocsinError
 from tocsin.model.versions import UNREADABLE
 from tocsin.ports import Cell
-from tocsin.wire.replication import Positions
+from tocsin.wire.internal.replication import Positions
 
 ATTEMPTS: Final = 5  # against other brokers that want the same client at the same time
 # For the broker that has the client to let it go; then it is taken. Two seconds in all: it may have a session to store.

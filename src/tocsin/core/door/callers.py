@@ -23,7 +23,7 @@ from tocsin.core.survival.homes import (
 )
 from tocsin.model.network import Scheme
 from tocsin.model.versions import UNREADABLE
-from tocsin.wire.connect import V5, Version
+from tocsin.wire.mqtt.connect import V5, Version
 
 PROPERTY_NEAR: Final = "near"  # client → door: the cluster that it is near to
 PROPERTY_WANTS: Final = "wants"  # also: a topic filter that it is going to subscribe to; repeated

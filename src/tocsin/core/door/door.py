@@ -32,7 +32,7 @@ import msgspec
 
 from tocsin.core.door.callers import Caller
 from tocsin.core.door.choice import Candidate, Directory
-from tocsin.wire.connect import V5
+from tocsin.wire.mqtt.connect import V5
 
 RETURN_US: Final = 300_000_000  # longer than clients wait before they dial again; paho's longest is 120 s
 TRIED_US: Final = 10_000_000  # a broker that is lost is missed sooner

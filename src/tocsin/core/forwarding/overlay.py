@@ -36,7 +36,7 @@ from typing import Final
 
 from tocsin.core.forwarding.table import Leads
 from tocsin.model.network import BrokerInfo, Role, Route, Scope
-from tocsin.wire.topics import SHARE_PREFIX
+from tocsin.wire.mqtt.topics import SHARE_PREFIX
 
 ROUTES_MAX: Final = 200_000  # standby routes of one broker; some 200 B each
 

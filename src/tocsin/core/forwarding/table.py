@@ -168,7 +168,7 @@ class _Node(Generic[Target]):
 class ForwardingTable(Generic[Target]):
     """Finds the local clients and the peers that get a topic's messages.
 
-    Filters and topics are taken as valid; ``wire.topics`` checks them at the edge.
+    Filters and topics are taken as valid; ``wire.mqtt.topics`` checks them at the edge.
     """
 
     def __init__(self, permits: Callable[[Target, str], bool] | None = None) -> None:

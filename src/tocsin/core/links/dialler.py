@@ -111,8 +111,8 @@ from tocsin.core.survival.homes import (
     SERVERS_TOPIC,
 )
 from tocsin.model.versions import UNREADABLE
-from tocsin.wire.reasons import reason_of, refusal_of
-from tocsin.wire.reference import Server, server_of
+from tocsin.wire.mqtt.reasons import reason_of, refusal_of
+from tocsin.wire.mqtt.reference import Server, server_of
 
 BACKOFF_FIRST_US = 100_000  # a broker that restarts is back within a second
 BACKOFF_MAX_US = 10_000_000

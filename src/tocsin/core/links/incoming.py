@@ -12,7 +12,7 @@ Hot path, while up (no events, no effects):
 
 A link brings messages at QoS 0 and signs of life, and nothing else: a peer that sends another packet breaks the
 protocol. Messages are on topics of clients, and on those that brokers use among themselves
-(``wire.topics.between_brokers``). A link's client id is ``$link/`` and the name in the peer's certificate: nobody
+(``wire.mqtt.topics.between_brokers``). A link's client id is ``$link/`` and the name in the peer's certificate: nobody
 speaks for another.
 
 A **probe** is a connection by which a peer measures the way to us (``core.links.prober``). Its CONNECT says so
@@ -64,8 +64,8 @@ from tocsin.core.session.signals import (
 )
 from tocsin.errors import WireError
 from tocsin.model.versions import speaks
-from tocsin.wire import topics
-from tocsin.wire.connect import V5
+from tocsin.wire.mqtt import topics
+from tocsin.wire.mqtt.connect import V5
 
 LINK_PREFIX: Final = "$link/"  # of a link's client id; the rest is the name in its broker's certificate
 PROPERTY_CLUSTER: Final = "cluster"

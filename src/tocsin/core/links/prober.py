@@ -41,7 +41,7 @@ import msgspec
 
 from tocsin.core.machine import CancelTimer, Effect, Event, SetTimer, Table, TableMachine, TimerFired
 from tocsin.model.network import BrokerInfo
-from tocsin.wire.summaries import UNMEASURED
+from tocsin.wire.internal.summaries import UNMEASURED
 
 PINGS: Final = 4
 SMALL_BYTES: Final = 8 << 10  # goes out at once: TCP begins with some 14 KB

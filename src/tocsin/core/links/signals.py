@@ -7,7 +7,7 @@ from enum import StrEnum
 from mqtt5 import ConnAckPacket, DisconnectPacket, Packet
 
 from tocsin.core.machine import Effect, Event
-from tocsin.wire.reference import Server
+from tocsin.wire.mqtt.reference import Server
 
 
 class Ending(StrEnum):

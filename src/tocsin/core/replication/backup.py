@@ -69,7 +69,7 @@ from tocsin.core.machine import (
 from tocsin.core.replication.gamma import ClientSnapshot, Copy, Left
 from tocsin.core.replication.signals import Forgotten, Kept, Prepare, PrimariesSet, Unprepare, WillsLeft
 from tocsin.model.network import Message, broker_address
-from tocsin.wire.replication import (
+from tocsin.wire.internal.replication import (
     EPOCH,
     LOCAL,
     Applied,

@@ -3,9 +3,9 @@
 The broker has it in many places already (connections, attendances, sessions). So it is not kept a second time: a
 **view** of it is read when something is sent. Clients that are away are part of it while their sessions last.
 
-A backup has a ``Copy`` of it. A series brings it (``wire.replication``). A newer series writes over what is there,
-client by client, and drops what it did not repeat when it has said everything: until then the copy has the old and the
-new, because the broker may fail in the middle of it. It is handed out client by client, as ``ClientSnapshot``.
+A backup has a ``Copy`` of it. A series brings it (``wire.internal.replication``). A newer series writes over what is
+there, client by client, and drops what it did not repeat when it has said everything: until then the copy has the old
+and the new, because the broker may fail in the middle of it. It is handed out client by client, as ``ClientSnapshot``.
 
 Which subscriptions to channels and queries the clients have is counted, so that it is known when the first one of a
 name comes and the last one goes: a local backup prepares these.
@@ -21,7 +21,7 @@ import msgspec
 from tocsin.core.channels.channel_filter import ChannelFilter
 from tocsin.core.filters import QueryFilter, filter_type
 from tocsin.core.forwarding.table import Subscription
-from tocsin.wire.replication import Bequest, Delta, Head, Option, Positions, Role, Series
+from tocsin.wire.internal.replication import Bequest, Delta, Head, Option, Positions, Role, Series
 
 CLIENT_BYTES: Final = 600  # of a client in memory, beside its names and its will
 NAME_BYTES: Final = 150  # of a subscription, beside its name

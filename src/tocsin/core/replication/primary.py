@@ -56,7 +56,7 @@ from tocsin.core.replication.gamma import CopiedState
 from tocsin.core.replication.recipient import Recipient
 from tocsin.core.replication.signals import Altered, Awaited, BackupsSet, Came, Policy, Released
 from tocsin.model.network import Message, broker_address
-from tocsin.wire.replication import (
+from tocsin.wire.internal.replication import (
     LOCAL,
     REMOTE,
     Applied,

@@ -20,7 +20,7 @@ from typing import Final
 
 from tocsin.core.replication.gamma import CopiedState
 from tocsin.model.publication import encode_publication
-from tocsin.wire.replication import Delta, Head, Option, Role, Series, Update
+from tocsin.wire.internal.replication import Delta, Head, Option, Role, Series, Update
 
 UPDATE_MAX_BYTES: Final = (
     128 << 10

@@ -29,8 +29,8 @@ from tocsin.core.session.signals import Accepted, Authenticate
 from tocsin.core.survival.homes import GUEST, HOME_MAX_CHARS, PROPERTY_VERSION, PROPERTY_WATCH
 from tocsin.errors import ProtocolViolation, UnsupportedVersion
 from tocsin.model.versions import UNREADABLE
-from tocsin.wire.connect import V5, V311, Version
-from tocsin.wire.topics import check_topic
+from tocsin.wire.mqtt.connect import V5, V311, Version
+from tocsin.wire.mqtt.topics import check_topic
 
 # Bytes of a reason string: enough for every sentence of ours, little on a small device's link.
 REASON_MAX_CHARS = 200

@@ -48,8 +48,8 @@ from tocsin.core.session.signals import (
 from tocsin.core.session.subscribe import Refused, Subscriptions
 from tocsin.core.session.will import due
 from tocsin.errors import ProtocolViolation
-from tocsin.wire.codec import encode
-from tocsin.wire.connect import V5, Version
+from tocsin.wire.mqtt.codec import encode
+from tocsin.wire.mqtt.connect import V5, Version
 
 NOT_AUTHORIZED: Final = 0x87
 QUOTA_EXCEEDED: Final = 0x97

@@ -106,7 +106,7 @@ from tocsin.core.session.signals import (
 )
 from tocsin.core.session.subscribe import Refused
 from tocsin.errors import ProtocolViolation, UnsupportedVersion, WireError
-from tocsin.wire.connect import V5, Version
+from tocsin.wire.mqtt.connect import V5, Version
 
 ACCOUNTS_US = 60_000_000  # for a connection about accounts: two hashes in a crowd, and a store that is slow
 REQUESTS_MAX = 16  # of one connection about accounts

@@ -8,7 +8,7 @@ A topic that breaks a bound, or an alias that means nothing, is a mistake of the
 not the client's to publish to is not, and gives None. Such are topics that begin with ``$`` and whatever the rules of
 access deny. ``$meta/topic`` is the client's if ``topic`` is. ``$results/…`` is a question, which everybody may ask: its
 answer depends on the right to hear the channel. A link between brokers brings topics of clients, and those that brokers
-use among themselves (``wire.topics.between_brokers``).
+use among themselves (``wire.mqtt.topics.between_brokers``).
 
 Topics repeat, message after message. Good topics are remembered, once for all clients with the same bounds; a client
 with rules has no such shortcut.
@@ -26,7 +26,7 @@ from mqtt5 import PublishPacket
 
 from tocsin.core.session.limits import SessionLimits
 from tocsin.errors import ProtocolViolation
-from tocsin.wire.topics import (
+from tocsin.wire.mqtt.topics import (
     META_PREFIX,
     ONE_PREFIX,
     RESULTS_PREFIX,

@@ -10,7 +10,7 @@ from mqtt5 import Packet, PubAckPacket, PubCompPacket, PublishPacket, PubRecPack
 from tocsin.core.filters import Filter, StoredFilter
 from tocsin.core.machine import Effect, Event
 from tocsin.errors import WireError
-from tocsin.wire.connect import Version
+from tocsin.wire.mqtt.connect import Version
 
 # ── events ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -32,7 +32,7 @@ from tocsin.core.session.limits import SessionLimits
 from tocsin.core.session.publish_rules import Permission
 from tocsin.core.session.signals import Subscribe, Unsubscribe
 from tocsin.errors import ProtocolViolation
-from tocsin.wire.topics import FilterInvalid, check_filter
+from tocsin.wire.mqtt.topics import FilterInvalid, check_filter
 
 # Not 0x87, though the standard has it: clients of the Paho family know no refusal of a filter but this one.
 REFUSED = SubAckReasonCode.UNSPECIFIED_ERROR

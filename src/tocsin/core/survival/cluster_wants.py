@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
-from tocsin.wire.cluster_messages import SLICE, Want
+from tocsin.wire.internal.cluster_messages import SLICE, Want
 
 WANTS_MAX: Final = (
     250_000  # filters of one broker that others are told: as many as settings allow it by default

@@ -6,8 +6,8 @@ Transitions of ``CoveringMachine``:
 
 A client of a lost broker is at the backup within milliseconds, long before the loss is declared. The coordinator then
 makes a route for each of its filters, which takes the longer the more there are. Until then the backup **covers** for
-the broker: it says so to all brokers (``wire.replication``), and these send to it what they would send to the broker
-(``core.forwarding.overlay``). That is one word for any number of filters, and needs no coordinator.
+the broker: it says so to all brokers (``wire.internal.replication``), and these send to it what they would send to the
+broker (``core.forwarding.overlay``). That is one word for any number of filters, and needs no coordinator.
 
 It covers while clients of the broker come, until QUIET_US after the last one, and until the coordinator knows
 everything that this broker's clients want (``told``). The word is said again every AGAIN_US. The others believe it for
@@ -28,7 +28,7 @@ from typing import ClassVar, Final
 
 from tocsin.core.machine import Effect, Event, OneState, Say, SetTimer, Table, TableMachine, TimerFired
 from tocsin.model.network import BrokerInfo
-from tocsin.wire.replication import Covering
+from tocsin.wire.internal.replication import Covering
 
 QUIET_US: Final = 1_000_000  # after the last client: the others have applied what the log says by then
 AGAIN_US: Final = 1_000_000

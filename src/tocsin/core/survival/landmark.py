@@ -12,9 +12,9 @@ Transitions of ``Landmark``:
              Restored → joined
     *        RosterKnown, BacksKnown, WantsChanged, Received, TimerFired
 
-Brokers that are **severed** gossip over their links (``wire.cluster_messages``), whatever routes there are. A broker
-that is not severed answers each message and sends none by itself. From these messages alone every broker derives, in
-the same way:
+Brokers that are **severed** gossip over their links (``wire.internal.cluster_messages``), whatever routes there are. A
+broker that is not severed answers each message and sends none by itself. From these messages alone every broker
+derives, in the same way:
 
 - which brokers it **hears**: those whose messages come (``core.survival.detection``);
 - its **group**: the severed brokers that it hears and that hear it;
@@ -67,7 +67,7 @@ from tocsin.core.survival.landmark_signals import (
     WantsChanged,
 )
 from tocsin.model.network import BrokerInfo, Route, Scope, broker_address
-from tocsin.wire.cluster_messages import BROKERS_MAX, ClusterMessage
+from tocsin.wire.internal.cluster_messages import BROKERS_MAX, ClusterMessage
 
 WORD_US: Final = 500_000  # between two words to one broker, as between heartbeats
 LINGER_US: Final = 10_000_000  # for the leader's routes to be there, and for a severed broker to speak again

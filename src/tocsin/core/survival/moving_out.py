@@ -1,9 +1,9 @@
 """Which clients a broker lets go when its leader wants some elsewhere, and where each goes.
 
-The leader says how many may go now, and to which brokers (``wire.control.Moves``). This chooses them. Clients that ask
-for the same stay together: clients are taken group by group, and a group goes to one broker, so that what it asks for
-has to be had there once. Clients that are known to follow a redirect (they stated their home) go first. The others are
-let go only if the leader says so, which it does for a drain, after a grace.
+The leader says how many may go now, and to which brokers (``wire.internal.control.Moves``). This chooses them. Clients
+that ask for the same stay together: clients are taken group by group, and a group goes to one broker, so that what it
+asks for has to be had there once. Clients that are known to follow a redirect (they stated their home) go first. The
+others are let go only if the leader says so, which it does for a drain, after a grace.
 
 A client that was told to go and is still here AGAIN_US later is told again.
 
@@ -21,7 +21,7 @@ import msgspec
 
 from tocsin.core.survival.refuges import reference
 from tocsin.model.network import Scheme
-from tocsin.wire.control import Moves
+from tocsin.wire.internal.control import Moves
 
 AGAIN_US: Final = 10_000_000  # longer than a client takes to go
 

@@ -41,7 +41,7 @@ from typing import ClassVar, Final, Protocol
 from tocsin.core.access.ownership import may_take
 from tocsin.core.machine import Effect, Event, OneState, Say, Table, TableMachine
 from tocsin.core.replication.gamma import ClientSnapshot, Left
-from tocsin.wire.replication import Bequest
+from tocsin.wire.internal.replication import Bequest
 
 AWAITED_US: Final = 600_000_000  # a client that is not here by then has gone elsewhere, or for good
 RECENT_US: Final = 15_000_000  # longer than a leader takes to find out, and a backup to be told

@@ -57,7 +57,7 @@ from tocsin.core.machine import (
     TableMachine,
     TimerFired,
 )
-from tocsin.wire.replication import Bequest
+from tocsin.wire.internal.replication import Bequest
 
 ASK_AGAIN_US: Final = 2_000_000  # if nobody knows whether a client alive: until its return is heard of
 ASKS_MAX: Final = 15  # after that the broker that should say so is taken to be gone

@@ -24,7 +24,7 @@ from tocsin.model.catalogue import (
     key_of,
 )
 from tocsin.pipeline.ingest.progress import Progress
-from tocsin.pipeline.language.resolution import results_key
+from tocsin.pipeline.language.tree.resolution import results_key
 from tocsin.ports import Table
 
 D = TypeVar("D", Dataset, Feed, Channel)

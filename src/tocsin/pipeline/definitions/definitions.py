@@ -29,7 +29,7 @@ from tocsin.pipeline.execution.failures import first_words
 from tocsin.pipeline.execution.subscriptions import Subscriptions
 from tocsin.pipeline.ingest.progress import ChannelProgress, Progress
 from tocsin.pipeline.language.explaining import explain as in_words
-from tocsin.pipeline.language.resolution import Read, is_results_key, results_key
+from tocsin.pipeline.language.tree.resolution import Read, is_results_key, results_key
 from tocsin.pipeline.storage.landing import Landing
 from tocsin.pipeline.storage.results import ResultsStore
 

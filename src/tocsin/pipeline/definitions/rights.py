@@ -13,7 +13,7 @@ from tocsin.core.access.sql_rules import Action, SqlAccess, SqlRule, parse_sql_r
 from tocsin.errors import OperatorError, SqlInvalid
 from tocsin.model.answer import Answer
 from tocsin.pipeline.execution.compiled import Compiled, Selection
-from tocsin.pipeline.language import statements as said
+from tocsin.pipeline.language.text import statements as said
 from tocsin.runtime.security.file_signature import signature
 
 Need = tuple[Action, str]  # what has to be allowed, and of which dataset, feed or channel

@@ -28,11 +28,11 @@ from tocsin.pipeline.definitions.definitions import Definitions
 from tocsin.pipeline.definitions.rights import NotAllowed, SqlRules, action_of, check_rights, seen
 from tocsin.pipeline.execution.compiled import Compiled, Selection, compile_channel
 from tocsin.pipeline.execution.failures import ExecutionFailed, first_words
-from tocsin.pipeline.language import statements as said
 from tocsin.pipeline.language.checks.spark import pointing
 from tocsin.pipeline.language.checks.statements import check, check_circle
-from tocsin.pipeline.language.resolution import results_key
-from tocsin.pipeline.language.script import read_script
+from tocsin.pipeline.language.text import statements as said
+from tocsin.pipeline.language.text.script import read_script
+from tocsin.pipeline.language.tree.resolution import results_key
 from tocsin.runtime.security.audit import Audit
 from tocsin.runtime.security.folders import REMEDY, Folders
 

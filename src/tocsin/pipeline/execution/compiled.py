@@ -26,14 +26,14 @@ import msgspec
 from sqlglot import exp
 
 from tocsin.model.catalogue import Channel, Dataset, ParameterType
-from tocsin.pipeline.language import library
 from tocsin.pipeline.language.checks.queries import check_bounds, check_outputs, guard_patterns
-from tocsin.pipeline.language.constant_lifting import Value
-from tocsin.pipeline.language.per_subscription_limit import KEYS, RANK
-from tocsin.pipeline.language.per_subscription_rewrite import SUBSCRIPTIONS, Carrier, bind_time
-from tocsin.pipeline.language.query import Text, read_query
-from tocsin.pipeline.language.resolution import PARAMETERS, RESULT_COLUMNS, Read, names_of, resolve
-from tocsin.pipeline.language.spatial_join_keys import Accelerator
+from tocsin.pipeline.language.functions import library
+from tocsin.pipeline.language.rewrite.constant_lifting import Value
+from tocsin.pipeline.language.rewrite.per_subscription import SUBSCRIPTIONS, Carrier, bind_time
+from tocsin.pipeline.language.rewrite.per_subscription_limit import KEYS, RANK
+from tocsin.pipeline.language.rewrite.spatial_join_keys import Accelerator
+from tocsin.pipeline.language.tree.query import Text, read_query
+from tocsin.pipeline.language.tree.resolution import PARAMETERS, RESULT_COLUMNS, Read, names_of, resolve
 
 # Settings of a session, so that the values of one subscription cannot fail the execution for all others.
 SPARK_SETTINGS: Mapping[str, str] = {

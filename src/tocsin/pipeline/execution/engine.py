@@ -48,7 +48,7 @@ from tocsin.pipeline.execution.subscription_tables import Member, TemplateTable,
 from tocsin.pipeline.execution.subscriptions import Subscriptions
 from tocsin.pipeline.execution.views import Views
 from tocsin.pipeline.execution.writer import WRITTEN_DDL, written
-from tocsin.pipeline.language.resolution import Read, is_results_key
+from tocsin.pipeline.language.tree.resolution import Read, is_results_key
 from tocsin.pipeline.storage.datasets import DatasetStore
 from tocsin.pipeline.storage.parts import Part, TaskOutput
 from tocsin.pipeline.storage.results import ResultsStore

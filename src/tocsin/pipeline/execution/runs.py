@@ -10,11 +10,11 @@ import msgspec
 from tocsin.pipeline.execution.compiled import Template
 from tocsin.pipeline.execution.subscription_tables import Holders
 from tocsin.pipeline.execution.writer import Running, Writer
-from tocsin.pipeline.language.resolution import Read
+from tocsin.pipeline.language.tree.resolution import Read
 from tocsin.pipeline.storage.datasets import Snapshot
-from tocsin.pipeline.storage.files import DataFile
 from tocsin.pipeline.storage.parts import Part, TaskOutput
 from tocsin.pipeline.storage.results import Results
+from tocsin.pipeline.storage.tables.files import DataFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -1,13 +1,12 @@
 """The language of datasets, feeds and channels: from a script's text to what Spark runs.
 
-    script, defining     statements, by recursive descent over the tokens of ``lexer``
-    query                a SELECT's text → a tree of nodes of ``vocabulary``, by sqlglot
-    resolution           names and types; ``library`` gives our own functions their meaning
-    per_subscription_rewrite   one query for all subscriptions; ``per_subscription_limit``: ORDER BY and LIMIT for each
-    constant_lifting     constants become columns of the subscriptions, so that like channels share a plan
-    spatial_join_keys    equi-joins for predicates about places and words; ``geometry``: as expressions
-    checks               of the query, against what there is, and by Spark
-    explaining           the plan in words
+    text        a script's text → statements, by recursive descent over tokens
+    tree        a SELECT's text → a tree of allowed nodes, with names and types
+    functions   what our own functions mean, as expressions of Spark's SQL
+    rewrite     one query for all subscriptions, and equi-joins for predicates about places and words
+    checks      of the query, against what there is, and by Spark
+    explaining  the plan in words
 
-``pipeline.execution.compiled`` puts them together; docs/reference/sql.md describes the language.
+``limits`` bounds every statement, ``names`` guesses what a wrong one meant. ``pipeline.execution.compiled`` puts them
+together; docs/reference/sql.md describes the language.
 """

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from sqlglot import exp
 
 from tocsin.model.catalogue import Parameter
-from tocsin.pipeline.language import trees
-from tocsin.pipeline.language.library import sql_of
+from tocsin.pipeline.language.functions.library import sql_of
+from tocsin.pipeline.language.tree import trees
 
 if TYPE_CHECKING:
     from tocsin.pipeline.execution.compiled import Compiled

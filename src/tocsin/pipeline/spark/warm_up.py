@@ -25,8 +25,8 @@ from tocsin.pipeline.execution.engine import Engine
 from tocsin.pipeline.execution.runs import Due
 from tocsin.pipeline.execution.subscriptions import Subscriptions
 from tocsin.pipeline.language.checks.spark import check_with_spark
-from tocsin.pipeline.language.script import read_script
-from tocsin.pipeline.language.statements import CreateChannel, CreateDataset
+from tocsin.pipeline.language.text.script import read_script
+from tocsin.pipeline.language.text.statements import CreateChannel, CreateDataset
 from tocsin.pipeline.storage.landing import Landing
 from tocsin.pipeline.storage.results import ResultsStore
 from tocsin.ports import Change

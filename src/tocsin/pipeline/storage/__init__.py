@@ -1,6 +1,6 @@
 """The pipeline's storage: datasets, quarantine and results, as Delta tables, without a JVM.
 
-``types`` and ``schema`` say how a definition becomes a table, ``files`` and ``delta`` how files and commits become
-durable, ``datasets`` what can be done with a dataset and ``results`` with results; ``fitting`` judges records,
-``loading`` reads files, ``upkeep`` keeps it all small, and ``frames`` shows it to Spark.
+``rows`` makes rows of records and files; ``tables`` keeps Delta tables durable and small. At the root is what is
+stored: ``datasets``, the ``results`` of ticks, ``landing`` of fitted records, the ``parts`` that Spark's tasks write;
+``frames`` shows them to Spark, and is the only module here that knows it.
 """

@@ -26,10 +26,10 @@ import pyarrow as pa
 
 from tocsin.errors import Conflict, DatasetMissing, SchemaInvalid, StorageUnusable
 from tocsin.model.catalogue import Dataset
-from tocsin.pipeline.storage import keyed
-from tocsin.pipeline.storage.delta import OVERTAKEN_MAX, REWRITE, Overtaken, Table
-from tocsin.pipeline.storage.files import DataFile, make_directory, write_parquet
-from tocsin.pipeline.storage.schema import ARRIVED, DELETED, VERSION, Schema, schema_of
+from tocsin.pipeline.storage.rows import keyed
+from tocsin.pipeline.storage.rows.schema import ARRIVED, DELETED, VERSION, Schema, schema_of
+from tocsin.pipeline.storage.tables.delta import OVERTAKEN_MAX, REWRITE, Overtaken, Table
+from tocsin.pipeline.storage.tables.files import DataFile, make_directory, write_parquet
 
 APPEND: Final = "append"  # the application id whose number is the dataset's version
 BASE: Final = "base/"

@@ -19,10 +19,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tocsin.pipeline.storage.datasets import DatasetStore, Snapshot
-from tocsin.pipeline.storage.files import DataFile
 from tocsin.pipeline.storage.parts import FILE
 from tocsin.pipeline.storage.results import RESULTS_DDL, TICK, Results
-from tocsin.pipeline.storage.schema import DELETED, VERSION, Schema
+from tocsin.pipeline.storage.rows.schema import DELETED, VERSION, Schema
+from tocsin.pipeline.storage.tables.files import DataFile
 
 FRAMES_KEPT: Final = 64  # of files that do not change, so that Spark does not look at them again
 

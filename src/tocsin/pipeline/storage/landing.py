@@ -21,11 +21,11 @@ import pyarrow.compute as pc
 
 from tocsin.model.catalogue import Column, Dataset
 from tocsin.pipeline.storage.datasets import ROWS, DatasetStore, time_of
-from tocsin.pipeline.storage.delta import OVERTAKEN_MAX, Overtaken
-from tocsin.pipeline.storage.files import read_parquet
-from tocsin.pipeline.storage.fitting import Fitted, Fitter, Rejected
-from tocsin.pipeline.storage.schema import VERSION, Schema
-from tocsin.pipeline.storage.upkeep import Done, Rewrite, Upkeep
+from tocsin.pipeline.storage.rows.fitting import Fitted, Fitter, Rejected
+from tocsin.pipeline.storage.rows.schema import VERSION, Schema
+from tocsin.pipeline.storage.tables.delta import OVERTAKEN_MAX, Overtaken
+from tocsin.pipeline.storage.tables.files import read_parquet
+from tocsin.pipeline.storage.tables.upkeep import Done, Rewrite, Upkeep
 
 REPLAY: Final = "replay"
 QUARANTINE_KEEP_S: Final = 30 * 86_400.0

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from tocsin.errors import StorageUnusable
 from tocsin.model.priority import CRITICAL
 from tocsin.model.results import Execution
-from tocsin.pipeline.storage.files import make_directory, sync_directory
+from tocsin.pipeline.storage.tables.files import make_directory, sync_directory
 
 FRESH: Final = "new/"  # where parts are written; ``old/`` has what was put together later
 BUFFER_ROWS: Final = 131_072  # rows held before they are written

@@ -23,12 +23,12 @@ import pyarrow.compute as pc
 
 from tocsin.errors import StorageUnusable
 from tocsin.model.results import ORDINALS, Execution, Notice, ResultFile
-from tocsin.pipeline.storage import planning
 from tocsin.pipeline.storage.datasets import time_of
-from tocsin.pipeline.storage.delta import REWRITE, Overtaken, Table
-from tocsin.pipeline.storage.files import DataFile, read_parquet, write_parquet
 from tocsin.pipeline.storage.parts import FILE, FRESH, Part
-from tocsin.pipeline.storage.upkeep import GRACE_S, Done, Sweep
+from tocsin.pipeline.storage.tables import planning
+from tocsin.pipeline.storage.tables.delta import REWRITE, Overtaken, Table
+from tocsin.pipeline.storage.tables.files import DataFile, read_parquet, write_parquet
+from tocsin.pipeline.storage.tables.upkeep import GRACE_S, Done, Sweep
 
 TICK: Final = "tick"
 FORGOTTEN: Final = "forgotten"  # in the metadata: the newest tick of which rows were forgotten

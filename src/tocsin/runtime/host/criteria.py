@@ -25,7 +25,7 @@ from typing import IO, Final
 import structlog
 
 from tocsin.config import Criterion
-from tocsin.core.assignment.scoring import Criterion as Judged
+from tocsin.core.assignment.ranking.scoring import Criterion as Judged
 from tocsin.runtime.network import leash
 from tocsin.runtime.process import STATUS_VARIABLE
 

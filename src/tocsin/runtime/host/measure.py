@@ -1,7 +1,7 @@
 """Measures a broker's machine: processor, memory, bandwidth and battery, and how much of each is in use.
 
-Units are those of ``core.assignment.scoring``: cores, GiB, Mbit/s, hours. Where control groups allow less than the
-machine has, whatever leaves the least counts. How busy the processor is comes from the last minute, lest a plan of
+Units are those of ``core.assignment.ranking.scoring``: cores, GiB, Mbit/s, hours. Where control groups allow less than
+the machine has, whatever leaves the least counts. How busy the processor is comes from the last minute, lest a plan of
 backups follow every breath; before that from the load average. A value that cannot be measured is None, with the
 reason.
 """

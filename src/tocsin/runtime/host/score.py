@@ -1,7 +1,8 @@
 """The score of a broker's machine, for the planner of backups.
 
-``run`` looks at the machine every ``scoring.every_s`` and asks the operator's criteria, each at its own pace; ``score``
-is made of what was seen last, and costs nothing. ``core.assignment.scoring`` turns the measurements into a score.
+``run`` looks at the machine every ``scoring.every_s`` and asks the operator's criteria, each at its own pace;
+``score`` is made of what was seen last, and costs nothing. ``core.assignment.ranking.scoring`` turns the measurements
+into a score.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 from collections.abc import Mapping
 
 from tocsin.config import Settings
-from tocsin.core.assignment.scoring import Resource, Score, score
+from tocsin.core.assignment.ranking.scoring import Resource, Score, score
 from tocsin.runtime.host.criteria import NOT_ASKED, Asked
 from tocsin.runtime.host.measure import Machine, Measured
 

@@ -36,7 +36,7 @@ from tocsin.ports import Log, Store, Table
 from tocsin.runtime.machines.clock import random_bits
 from tocsin.runtime.machines.shell import KERNEL, Shell
 from tocsin.runtime.machines.tasks import Ending
-from tocsin.wire.control import decode_envelope, encode_envelope
+from tocsin.wire.internal.control import decode_envelope, encode_envelope
 
 # Messages that wait for the bus; when it is full the oldest goes: a newer one replaces it.
 OUTBOX_MAX = 10_000

@@ -35,8 +35,8 @@ from tocsin.errors import WireError
 from tocsin.runtime.machines.clock import random_bits
 from tocsin.runtime.machines.shell import Shell
 from tocsin.runtime.machines.web import WebCall
-from tocsin.wire.codec import Decoder, encode
-from tocsin.wire.connect import V5
+from tocsin.wire.mqtt.codec import Decoder, encode
+from tocsin.wire.mqtt.connect import V5
 
 AT_ONCE: Final = struct.pack("ii", 1, 0)  # SO_LINGER: wait for no time at all
 

@@ -15,7 +15,7 @@ from websockets.protocol import State
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI
 
-from tocsin.wire.websocket import FRAME_MARGIN_BYTES, PATH, REQUEST_MAX_BYTES, SUBPROTOCOL
+from tocsin.wire.mqtt.websocket import FRAME_MARGIN_BYTES, PATH, REQUEST_MAX_BYTES, SUBPROTOCOL
 
 _quiet = logging.getLogger("tocsin.websocket")  # of the library's own lines, only errors
 _quiet.setLevel(logging.ERROR)

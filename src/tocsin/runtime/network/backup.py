@@ -49,9 +49,9 @@ from tocsin.runtime.network import moving
 from tocsin.runtime.network import plan as network
 from tocsin.runtime.network.directory import NetworkFile, StateDirectory, datasets_directory
 from tocsin.runtime.security.file_signature import NO_FILE, Signature, signature
-from tocsin.store import snapshots
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.snapshots import Saved
+from tocsin.store.jetstream import snapshots
+from tocsin.store.jetstream.snapshots import Saved
+from tocsin.store.jetstream.store import JetStreamStore
 
 MANIFEST: Final = "manifest.json"
 CHECKSUM: Final = "manifest.sha256"

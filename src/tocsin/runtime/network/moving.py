@@ -33,10 +33,10 @@ from tocsin.model.versions import Document
 from tocsin.runtime.network import plan as network
 from tocsin.runtime.network.directory import StateDirectory, make_private, write_private
 from tocsin.runtime.network.store_access import is_global
-from tocsin.store import snapshots
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.server import DATA
-from tocsin.store.snapshots import Saved
+from tocsin.store.jetstream import snapshots
+from tocsin.store.jetstream.snapshots import Saved
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.store.servers.embedded import DATA
 
 LEADERS_S: Final = 60.0  # for the streams of servers that have just started to have leaders
 STOP_S: Final = 20.0  # for a server that was started for this

@@ -35,8 +35,8 @@ from tocsin.runtime.process import SETTINGS
 from tocsin.runtime.security.authority import Authority
 from tocsin.runtime.security.credentials import certificates_directory
 from tocsin.runtime.security.files import Guard
-from tocsin.store.login import login_of
-from tocsin.store.server import (
+from tocsin.store.nats.login import login_of
+from tocsin.store.servers.embedded import (
     ServerPlan,
     check_program,
     find_program,

@@ -7,9 +7,9 @@
     nats/keys/user-ben.pub    the public key of one whose seed is elsewhere
 
 Keys are made once, and replaced by ``tocsin store key``. `tocsin up` tells the servers of changes within seconds: a
-client whose key is gone is disconnected. Processes read their key again when they log in again. ``store.roles`` says
-what each role may do, and why it has a second key, which is made of the first; the certificates are the network's own
-(``runtime.security.authority``).
+client whose key is gone is disconnected. Processes read their key again when they log in again.
+``store.servers.roles`` says what each role may do, and why it has a second key, which is made of the first; the
+certificates are the network's own (``runtime.security.authority``).
 
 Servers of before there were two accounts have their streams in an account that cannot export anything. That of one
 server is renamed (``adopt``), those of a cluster are copied (``runtime.network.moving``). Where that cannot be done,
@@ -29,9 +29,10 @@ from tocsin.config import Nats, Settings
 from tocsin.errors import DirectoryUnusable, OperatorError
 from tocsin.runtime.network.directory import make_private, write_private
 from tocsin.runtime.security.credentials import BUNDLE, certificates_directory, credentials_of
-from tocsin.store.login import READERS, ROLE
-from tocsin.store.nkeys import SeedInvalid, make_seed, public_key, read_credentials, second_seed
-from tocsin.store.roles import (
+from tocsin.store.nats.login import READERS, ROLE
+from tocsin.store.nats.nkeys import SeedInvalid, make_seed, public_key, read_credentials, second_seed
+from tocsin.store.servers.embedded import DATA, Access, Security, ServerUser
+from tocsin.store.servers.roles import (
     READS,
     ROLES,
     STREAMS,
@@ -41,7 +42,6 @@ from tocsin.store.roles import (
     reading,
     user_permissions,
 )
-from tocsin.store.server import DATA, Access, Security, ServerUser
 
 STORE_NAME: Final = "tocsin-store"  # in the certificate of every embedded server, wherever it listens
 USER_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # one token of a subject

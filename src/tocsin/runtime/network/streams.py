@@ -1,9 +1,9 @@
 """The streams of a network: all its logs and tables, and the roles that create them.
 
-Servers that know roles let nobody but the operator make or change a stream (``store.roles``). So ``tocsin up`` makes
-those of embedded servers before it starts anything else, and gives them the bounds of its settings whenever it is
-started; ``tocsin store prepare`` does that for servers of one's own. Where servers know no roles, processes make what
-they open.
+Servers that know roles let nobody but the operator make or change a stream (``store.servers.roles``). So ``tocsin up``
+makes those of embedded servers before it starts anything else, and gives them the bounds of its settings whenever it
+is started; ``tocsin store prepare`` does that for servers of one's own. Where servers know no roles, processes make
+what they open.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tocsin.model import feeding
 from tocsin.model.channel_names import ChannelNames
 from tocsin.model.subjects import messages_log
 from tocsin.ports import Log, LogSpec, Store, TableSpec
-from tocsin.store.jetstream import JetStreamStore
+from tocsin.store.jetstream.store import JetStreamStore
 
 ROOM_MIN_BYTES: Final = 1 << 26  # the least that the message log is opened with
 TABLES: Final = ("network", "retained", "sessions", "groups", "accounts")  # of brokers

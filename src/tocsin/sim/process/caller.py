@@ -15,8 +15,8 @@ from tocsin.errors import WireError
 from tocsin.model.network import Address
 from tocsin.sim.process.broker import PORT
 from tocsin.sim.process.signals import Arrived, Closed, Dial, HangUp, Opened, Transmit
-from tocsin.wire.codec import Decoder, encode
-from tocsin.wire.connect import V5
+from tocsin.wire.mqtt.codec import Decoder, encode
+from tocsin.wire.mqtt.connect import V5
 
 PACKET_MAX_BYTES: Final = 1 << 20
 REFUSED: Final = 0x80  # reason codes from here on are refusals

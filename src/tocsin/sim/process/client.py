@@ -51,8 +51,8 @@ from tocsin.sim.process.packets import (
 )
 from tocsin.sim.process.restless import Client
 from tocsin.sim.process.signals import Arrived, Closed, Dial, HangUp, Opened, Transmit
-from tocsin.wire.codec import Decoder, encode
-from tocsin.wire.connect import V5
+from tocsin.wire.mqtt.codec import Decoder, encode
+from tocsin.wire.mqtt.connect import V5
 
 ANSWERS: Final = {
     "puback": PubAckPacket,

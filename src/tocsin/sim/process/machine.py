@@ -35,7 +35,7 @@ from tocsin.sim.process.loop import VirtualLoop
 from tocsin.sim.process.signals import Accepted, Answered, Arrived, Closed, Do, Opened, Said
 from tocsin.sim.process.sockets import Sockets
 from tocsin.sim.process.store import SimulatedStore
-from tocsin.wire.control import encode_envelope
+from tocsin.wire.internal.control import encode_envelope
 
 WAKE: Final = "wake"
 

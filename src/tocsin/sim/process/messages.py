@@ -13,9 +13,9 @@ from tocsin.model.network import Address
 from tocsin.model.publication import Publication, decode_publication
 from tocsin.model.subjects import is_critical, said_reference
 from tocsin.ports import Entry
-from tocsin.sim.invariants import Invariant
 from tocsin.sim.process.packets import Key
 from tocsin.sim.process.stage import LOG
+from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.world import World
 
 IsDue = Callable[[Address, int, str], bool]  # whether a position and its topic are somebody's due

@@ -41,7 +41,7 @@ from tocsin.sim.process.signals import (
 )
 from tocsin.sim.world import World
 from tocsin.store import rules
-from tocsin.wire.control import decode_envelope
+from tocsin.wire.internal.control import decode_envelope
 
 AGAIN_US: Final = 200_000  # before what a cut held up is sent again
 GIVE_UP_US: Final = 20 * MILLION  # for a connection over which nothing arrives

@@ -24,7 +24,7 @@ from tocsin.bridge.dds.mapping import (
 from tocsin.bridge.dds.quality import FOREVER
 from tocsin.client.message import Message
 from tocsin.model.publication import Publication
-from tocsin.wire.topics import check_topic
+from tocsin.wire.mqtt.topics import check_topic
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=20)
 samples = st.builds(

@@ -33,8 +33,8 @@ from tocsin.core.delivery.window import RESULTS
 from tocsin.core.forwarding.tallies import Count
 from tocsin.model.results import k_of, result_position
 from tocsin.ports import TableSpec
-from tocsin.store.memory import MemoryServer, MemoryStore
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.store.memory.store import MemoryServer, MemoryStore
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 ALICE = "$channel/Near/alice"
 FOR_ALICE, FOR_BOB = ("Near", ("alice",)), ("Near", ("bob",))

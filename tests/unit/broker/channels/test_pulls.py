@@ -27,9 +27,9 @@ from tocsin.broker.channels import pulls as pulls_module
 from tocsin.broker.channels import results as results_module
 from tocsin.config import Limits
 from tocsin.model.results import k_of
-from tocsin.store.memory import MemoryServer, MemoryStore
-from tocsin.wire.codec import encode
-from tocsin.wire.connect import V5, V311
+from tocsin.store.memory.store import MemoryServer, MemoryStore
+from tocsin.wire.mqtt.codec import encode
+from tocsin.wire.mqtt.connect import V5, V311
 
 FOR_ALICE, FOR_BOB = ("Near", ("alice",)), ("Near", ("bob",))
 HELD = {"north-1"}

@@ -16,8 +16,8 @@ from tocsin.broker.forwarding.fanout import NOWHERE, Outbox
 from tocsin.broker.links.link import Link
 from tocsin.core.budgets.budget import Kind, Refusal
 from tocsin.model.network import BrokerInfo
-from tocsin.wire.codec import Decoder, encode
-from tocsin.wire.connect import V5
+from tocsin.wire.mqtt.codec import Decoder, encode
+from tocsin.wire.mqtt.connect import V5
 
 MOST = 10
 FRAME = encode(PublishPacket("a/long/topic", b"x"), V5)

@@ -17,7 +17,7 @@ from tocsin.core.access.ownership import Claim
 from tocsin.core.delivery.stored_session import session_key
 from tocsin.core.survival.announcements import FORGET_US, Arrival, ArrivalClock
 from tocsin.ports import KEYS_MAX, BusMessage, TableSpec
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 
 DEADLINE_S = 10.0
 

@@ -16,9 +16,9 @@ from tocsin.core.forwarding.table import Subscription
 from tocsin.model.publication import Publication, decode_publication, encode_publication
 from tocsin.model.subjects import messages_log, subject_of
 from tocsin.ports import Record
-from tocsin.store.memory import MemoryServer, MemoryStore
-from tocsin.wire.codec import Decoder
-from tocsin.wire.connect import V5
+from tocsin.store.memory.store import MemoryServer, MemoryStore
+from tocsin.wire.mqtt.codec import Decoder
+from tocsin.wire.mqtt.connect import V5
 
 
 class Reader:

@@ -17,7 +17,7 @@ from tocsin.model.said import reference_of
 from tocsin.model.stream import Value
 from tocsin.model.subjects import messages_log, said_reference, said_subject, subject_of
 from tocsin.ports import Entry, Log, Record
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 
 DEADLINE_S = 10.0
 

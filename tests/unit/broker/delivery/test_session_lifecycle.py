@@ -14,7 +14,7 @@ from tocsin.core.delivery.stored_session import StoredSession, decode_session, e
 from tocsin.model.publication import Publication, encode_publication
 from tocsin.model.subjects import messages_log, subject_of
 from tocsin.ports import Record, TableSpec
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 
 
 async def test_a_logged_message_is_recognised_however_late_its_publisher_returns() -> None:

@@ -22,7 +22,7 @@ from tocsin.core.delivery.window import Progress
 from tocsin.core.forwarding.table import Subscription
 from tocsin.errors import Conflict, DeadlineExceeded, StoreUnavailable
 from tocsin.ports import BusMessage, Cell, Table, TableSpec
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 
 
 class Network:

@@ -16,8 +16,8 @@ from tocsin.model.publication import Publication, encode_publication
 from tocsin.model.subjects import messages_log, subject_of
 from tocsin.ports import Record, TableSpec
 from tocsin.runtime.machines.tasks import Tasks
-from tocsin.store.memory import MemoryServer, MemoryStore
-from tocsin.wire.replication import Bequest
+from tocsin.store.memory.store import MemoryServer, MemoryStore
+from tocsin.wire.internal.replication import Bequest
 
 GONE = Publication("gone", b"x", 1, "c")
 

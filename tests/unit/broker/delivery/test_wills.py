@@ -9,7 +9,7 @@ import pytest
 
 from tocsin.broker.delivery.wills import Wills
 from tocsin.model.publication import Publication
-from tocsin.wire.replication import Bequest
+from tocsin.wire.internal.replication import Bequest
 
 WILL = Bequest(Publication("gone", b"x", 0, "c"), record_id="b.1.will")
 

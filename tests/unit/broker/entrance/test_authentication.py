@@ -30,8 +30,8 @@ from tocsin.core.access.rules import parse_rules
 from tocsin.model.publication import Publication
 from tocsin.runtime.security.files import Changed
 from tocsin.runtime.security.users import remove_user, set_password
-from tocsin.wire.connect import V5, V311, Version
-from tocsin.wire.replication import Bequest
+from tocsin.wire.internal.replication import Bequest
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 RULES = """
 [[rules]]

@@ -23,8 +23,8 @@ from tocsin.broker.entrance.listener import listening_socket
 from tocsin.config import Limits
 from tocsin.errors import PortTaken
 from tocsin.model.network import BrokerInfo, Role, Route, Scheme, Scope
-from tocsin.wire.codec import encode
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.mqtt.codec import encode
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 
 @pytest.mark.parametrize("subscriber_version", [V5, V311])

@@ -14,7 +14,7 @@ from tocsin.broker.entrance.ownership import REFUSED, Ownership
 from tocsin.core.access.ownership import Claim
 from tocsin.errors import DeadlineExceeded
 from tocsin.ports import BusMessage
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 
 NAMES = ("north-1", "south-1")
 

@@ -13,7 +13,7 @@ from tocsin.broker.entrance.passed_on import PassedOnClient
 from tocsin.config import Limits
 from tocsin.core.access.admission import NOT_AUTHORIZED
 from tocsin.model.network import Scheme
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.mqtt.connect import V5, V311, Version
 from tocsin.wire.proxy_header import PassedOn, write_header
 
 

@@ -18,7 +18,7 @@ from tocsin.config import Limits
 from tocsin.core.coordination.participant.readdressing import Addresses, At
 from tocsin.errors import OperatorError, PortTaken
 from tocsin.model.network import BrokerInfo, Role
-from tocsin.wire.connect import V5
+from tocsin.wire.mqtt.connect import V5
 
 INFO = BrokerInfo("north-1", "north", Role.EDGE, "127.0.0.2", 1)
 MOVED = msgspec.structs.replace(INFO, host="127.0.0.3")

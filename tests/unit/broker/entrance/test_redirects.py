@@ -7,7 +7,7 @@ from tocsin.core.coordination.participant.signals import GuestCame, GuestWent
 from tocsin.core.machine import Event
 from tocsin.core.session.signals import Accepted, Authenticate
 from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
-from tocsin.wire.connect import V5
+from tocsin.wire.mqtt.connect import V5
 
 MQTT = Scheme.MQTT
 

@@ -36,8 +36,8 @@ from tocsin.core.access.admission import Origin
 from tocsin.errors import AccountRefused, AddressInvalid, BrokerUnreachable, StoreUnavailable
 from tocsin.model.network import Scheme
 from tocsin.runtime.security.users import set_password
-from tocsin.store.memory import MemoryServer, MemoryStore
-from tocsin.wire.connect import V311
+from tocsin.store.memory.store import MemoryServer, MemoryStore
+from tocsin.wire.mqtt.connect import V311
 
 PASSWORD = "correct horse"
 RULES = """

@@ -36,9 +36,9 @@ from tests.unit.broker.web import (
 )
 from tocsin.broker.entrance import websocket
 from tocsin.config import Limits
-from tocsin.wire.codec import encode
-from tocsin.wire.connect import V5, V311, Version
-from tocsin.wire.websocket import FRAME_MARGIN_BYTES
+from tocsin.wire.mqtt.codec import encode
+from tocsin.wire.mqtt.connect import V5, V311, Version
+from tocsin.wire.mqtt.websocket import FRAME_MARGIN_BYTES
 
 HELLO = encode(ConnectPacket("c", clean_start=True), V5)
 

@@ -17,8 +17,8 @@ from tocsin.broker.links.link import NO_MAXIMUM, Link
 from tocsin.core.filters import stored_filter
 from tocsin.core.forwarding.table import Subscription
 from tocsin.model.network import BrokerInfo, Role, Route, Scope
-from tocsin.wire.codec import Decoder, PublishRun, encode
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.mqtt.codec import Decoder, PublishRun, encode
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 PEERS = [
     BrokerInfo("near", "north", Role.EDGE, "127.0.0.1", 1),

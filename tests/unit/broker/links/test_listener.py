@@ -19,12 +19,13 @@ from tocsin.broker.links.listener import LinkListener
 from tocsin.broker.links.probes import Probes
 from tocsin.config import Limits
 from tocsin.core.links import incoming as incoming_link
+from tocsin.core.links.signals import Ending
 from tocsin.model.network import BrokerInfo, Role, Route, Scope
 from tocsin.model.versions import Levels
 from tocsin.runtime.security import credentials
 from tocsin.runtime.security.authority import Authority
 from tocsin.runtime.security.credentials import PeerTls
-from tocsin.wire.connect import V5
+from tocsin.wire.mqtt.connect import V5
 
 
 class Heard:
@@ -183,6 +184,16 @@ async def test_links_are_bounded(door: Door, monkeypatch: pytest.MonkeyPatch) ->
 # ── the dialling side ───────────────────────────────────────────────────────────────────────────────────────
 
 
+class Unwatched:
+    """Nobody wants to know how a link is."""
+
+    def link_known(self, peer: str) -> None: ...
+
+    def link_ended(self, peer: str, ending: Ending) -> None: ...
+
+    def link_measured(self, peer: str, round_trip_us: int) -> None: ...
+
+
 def dial(info: BrokerInfo, security: LinkSecurity | None = None) -> Link:
     own = BrokerInfo("north-1", "north", Role.EDGE, "127.0.0.1", 1)
     link = Link(
@@ -191,6 +202,7 @@ def dial(info: BrokerInfo, security: LinkSecurity | None = None) -> Link:
         security or security_of("north-1"),
         outbound_max_bytes=1 << 20,
         dropped=lambda messages: None,
+        watcher=Unwatched(),
     )
     link.open()
     return link
@@ -301,7 +313,12 @@ async def test_new_certificates_are_loaded_and_a_removed_authority_ends_its_link
     link.close()
     own = BrokerInfo("b", "south", Role.EDGE, "127.0.0.1", 1)
     link = Link(
-        own, info, LinkSecurity(NETWORK, tls["b"]), outbound_max_bytes=1 << 20, dropped=lambda messages: None
+        own,
+        info,
+        LinkSecurity(NETWORK, tls["b"]),
+        outbound_max_bytes=1 << 20,
+        dropped=lambda messages: None,
+        watcher=Unwatched(),
     )
     link.open()
     await until(lambda: link.up)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
 from tests.unit.broker.harness import OWN
 from tocsin.broker.links import pool as module
+from tocsin.broker.links.link import LinkWatcher
 from tocsin.broker.links.pool import LinkPool
 from tocsin.model.network import BrokerInfo, Role
 
@@ -24,8 +24,6 @@ class Link:
         self.quiet = quiet
         self.opened = self.closed = self.up = self.tried = False
         self.pinged = 0
-        self.measured: Callable[[int], None]  # set by who made it
-        self.known: Callable[[], None]  # same
 
     def open(self) -> None:
         self.opened = True
@@ -40,7 +38,7 @@ class Link:
 def make() -> tuple[LinkPool, list[Link]]:
     made: list[Link] = []
 
-    def link(info: BrokerInfo, quiet: bool) -> Link:
+    def link(info: BrokerInfo, quiet: bool, watcher: LinkWatcher) -> Link:
         made.append(Link(info, quiet=quiet))
         return made[-1]
 
@@ -101,8 +99,8 @@ async def test_links_are_seen_as_they_are() -> None:
     peers, made = make()
     peers.want((ONE, TWO))
     made[0].up = True
-    made[0].measured(7_000)
-    made[1].measured(9_000)  # before it broke
+    peers.link_measured("one", 7_000)
+    peers.link_measured("two", 9_000)  # before it broke
     assert (peers.seen("").down, peers.seen("").delays) == (("two",), {"one": 7_000})
     peers.want((ONE,))
     assert peers.seen("").down == ()  # it is not needed any more
@@ -124,18 +122,18 @@ async def test_peers_are_asked_how_far_they_are_and_have_time_to_answer(
 
 
 async def test_what_must_not_overtake_messages_waits_for_links_that_are_being_made() -> None:
-    peers, made = make()
+    peers, _ = make()
     done: list[int] = []
     peers.when_settled(done.append, 0)
     assert done == [0]
     peers.want((ONE, TWO))
     peers.when_settled(done.append, 1)
-    made[0].known()
+    peers.link_known("one")
     peers.when_settled(done.append, 2)
     assert done == [0]
-    made[1].known()
+    peers.link_known("two")
     assert done == [0, 1, 2]
-    made[1].known()  # it went down: that is no fresh one
+    peers.link_known("two")  # it went down: that is no fresh one
     peers.when_settled(done.append, 3)
     assert done == [0, 1, 2, 3]
     peers.close()

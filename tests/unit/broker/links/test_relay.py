@@ -15,9 +15,9 @@ from tocsin.broker.links.link import Link
 from tocsin.config import Limits
 from tocsin.core.links import path as passage
 from tocsin.model.network import BrokerInfo, Route, Scope
-from tocsin.wire.codec import Decoder
-from tocsin.wire.connect import V5
-from tocsin.wire.relayed import TOPIC, RelayHeader, header_of, wrap
+from tocsin.wire.internal.relayed import TOPIC, RelayHeader, header_of, wrap
+from tocsin.wire.mqtt.codec import Decoder
+from tocsin.wire.mqtt.connect import V5
 
 ORIGIN, FIRST, SECOND, END, FAR = "north-1", "north-2", "west-1", "south-1", "south-2"
 NOWHERE_PORT = 9  # nobody listens there

@@ -19,8 +19,8 @@ from tocsin.core.delivery.signals import Began, Subscribed
 from tocsin.core.forwarding.table import Subscription
 from tocsin.core.retained.kept import Kept
 from tocsin.model.publication import Publication
-from tocsin.wire.codec import Decoder
-from tocsin.wire.connect import V5, Version
+from tocsin.wire.mqtt.codec import Decoder
+from tocsin.wire.mqtt.connect import V5, Version
 
 
 class Taker:

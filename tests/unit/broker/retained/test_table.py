@@ -16,7 +16,7 @@ from tocsin.errors import StoreFull
 from tocsin.model.publication import Publication
 from tocsin.model.subjects import tokens_of
 from tocsin.ports import Change, TableSpec
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 
 DEADLINE_S = 10.0
 

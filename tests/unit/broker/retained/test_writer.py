@@ -17,7 +17,7 @@ from tocsin.core.retained.write_order import WriteTurn
 from tocsin.errors import TocsinError
 from tocsin.model.publication import Publication
 from tocsin.ports import TableSpec
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 
 DEADLINE_S = 10.0
 

@@ -27,8 +27,8 @@ from mqtt5 import (
 from tests.unit.broker.harness import DEADLINE_S, Door, Peer
 from tests.unit.broker.talk import gather, lasting, nothing_more, publish, receive
 from tocsin.config import Limits
-from tocsin.store.memory import MemoryServer, MemoryStore
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.store.memory.store import MemoryServer, MemoryStore
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 ZERO, ONE, TWO = QoS.AT_MOST_ONCE, QoS.AT_LEAST_ONCE, QoS.EXACTLY_ONCE
 

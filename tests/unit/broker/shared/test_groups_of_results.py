@@ -32,7 +32,7 @@ from tocsin.config import Limits
 from tocsin.core.shared.stored_group import ResultsSource, decode_group, group_key
 from tocsin.model.catalogue import Parameter
 from tocsin.model.results import k_of
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 
 ALICE = "$channel/Near/alice"
 SHARED = f"$share/g/{ALICE}"

@@ -19,7 +19,7 @@ from tocsin.core.forwarding.table import Share, Subscription
 from tocsin.core.forwarding.tallies import Tallies
 from tocsin.model.network import BrokerInfo, Role, Route, Scope
 from tocsin.model.publication import Publication
-from tocsin.wire.connect import V5, Version
+from tocsin.wire.mqtt.connect import V5, Version
 
 NAME = "$share/g/a/#"
 

@@ -15,7 +15,7 @@ from tocsin.core.access.rights import Who
 from tocsin.core.forwarding.table import Subscription
 from tocsin.model.network import Scheme
 from tocsin.model.publication import Publication
-from tocsin.wire.replication import Bequest, Option, Positions
+from tocsin.wire.internal.replication import Bequest, Option, Positions
 
 WILL = Bequest(Publication("t", b"", 0, "c"), 5)
 

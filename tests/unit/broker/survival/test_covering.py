@@ -17,7 +17,7 @@ from tests.unit.broker.harness import Door, Peer, until
 from tests.unit.broker.talk import lasting, nothing_more
 from tocsin.broker.survival.covering import Covers
 from tocsin.config import Limits
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 
 LAMPS = "$query/kind = 'lamp'"
 

@@ -15,11 +15,11 @@ from tocsin.broker.survival.isolation import ENTRY, MARK, PREFIX, REPLICATION, W
 from tocsin.config import Limits
 from tocsin.model.network import BrokerInfo, Role, Route, Scope, broker_address
 from tocsin.ports import Table, TableSpec
-from tocsin.store.memory import MemoryServer, MemoryStore
-from tocsin.wire.cluster_messages import ClusterMessage, encode_cluster_message
-from tocsin.wire.codec import Decoder
-from tocsin.wire.connect import V5
-from tocsin.wire.replication import Begun, encode_replication
+from tocsin.store.memory.store import MemoryServer, MemoryStore
+from tocsin.wire.internal.cluster_messages import ClusterMessage, encode_cluster_message
+from tocsin.wire.internal.replication import Begun, encode_replication
+from tocsin.wire.mqtt.codec import Decoder
+from tocsin.wire.mqtt.connect import V5
 
 
 class Wire:

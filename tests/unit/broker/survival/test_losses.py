@@ -24,7 +24,7 @@ from tocsin.config import Limits
 from tocsin.core.links.watch import greeting
 from tocsin.core.survival.watchers import BACK_TOPIC, LOST_TOPIC
 from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
-from tocsin.wire.connect import V5
+from tocsin.wire.mqtt.connect import V5
 
 STAND_IN = BrokerInfo("south", "s", Role.EDGE, "127.0.0.1", 2, entrances=(Entrance(Scheme.MQTT, "s:1"),))
 HELLO = greeting("c", "north-9", None, None)

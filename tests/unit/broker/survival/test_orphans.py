@@ -17,7 +17,7 @@ from tocsin.core.delivery.stored_session import (
 from tocsin.core.survival.orphans import GRACE_US
 from tocsin.errors import StoreUnavailable
 from tocsin.ports import Cell, TableSpec
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 
 GRACE_S = GRACE_US / 1_000_000
 SERVED = StoredSession("me", uid="u", expiry_s=60, epoch=3, broker="north-1")

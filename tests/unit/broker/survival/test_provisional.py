@@ -29,7 +29,7 @@ from tocsin.core.delivery.stored_session import StoredSession, decode_session, e
 from tocsin.core.survival.provisional import StoreLooked
 from tocsin.errors import StoreUnavailable
 from tocsin.ports import Table
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 ONE = QoS.AT_LEAST_ONCE
 

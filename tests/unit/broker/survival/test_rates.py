@@ -11,7 +11,7 @@ from tocsin.broker.survival import rates
 from tocsin.broker.survival.rates import RateMeter
 from tocsin.config import Limits
 from tocsin.ports import BusMessage
-from tocsin.wire.summaries import Ask, Summary, decode_summary, encode, name_of
+from tocsin.wire.internal.summaries import Ask, Summary, decode_summary, encode, name_of
 
 ROUNDS, ROUND_US = 12, 10_000_000
 PAYLOAD = b"x" * 1_000

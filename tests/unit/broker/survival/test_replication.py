@@ -36,8 +36,8 @@ from tocsin.model.channel_names import ChannelNames
 from tocsin.model.network import BrokerInfo, Scheme
 from tocsin.runtime.machines import shell
 from tocsin.runtime.machines.clock import wall_us
-from tocsin.store.memory import MemoryServer, MemoryStore
-from tocsin.wire.replication import LOCAL, REMOTE, Begun, Positions, encode_replication, subject
+from tocsin.store.memory.store import MemoryServer, MemoryStore
+from tocsin.wire.internal.replication import LOCAL, REMOTE, Begun, Positions, encode_replication, subject
 
 NORTH2 = BrokerInfo("north-2", "north", OWN.role, "127.0.0.1", 0)
 SOUTH = BrokerInfo("south-1", "south", OWN.role, "127.0.0.1", 0)

@@ -12,7 +12,7 @@ from tocsin.broker.survival.takeover import Takeovers
 from tocsin.core.replication.gamma import ClientSnapshot, Left
 from tocsin.core.survival.takeover import AWAITED_US, TakeoverMachine
 from tocsin.model.publication import Publication
-from tocsin.wire.replication import Bequest, Head, Positions
+from tocsin.wire.internal.replication import Bequest, Head, Positions
 
 WILL = Publication("gone", b"x", 0, "c")
 

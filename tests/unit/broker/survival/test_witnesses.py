@@ -10,7 +10,7 @@ import pytest
 from tocsin.broker.survival.witnesses import WILLS, Witnesses
 from tocsin.ports import BusMessage
 from tocsin.runtime.machines.tasks import Tasks
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 
 NAMES = ("north-1", "north-2", "south-1")
 

@@ -25,7 +25,7 @@ from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
 from tocsin.runtime.machines.clock import now_us
 from tocsin.runtime.machines.listening import listen_on
 from tocsin.runtime.security.tls import client_context
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 DEAD = BrokerInfo("a-dead", "north", Role.EDGE, "127.0.0.1", 1, (Entrance(Scheme.MQTT, "127.0.0.1:1"),))
 

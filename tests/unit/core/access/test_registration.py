@@ -47,7 +47,7 @@ from tocsin.core.machine import (
 )
 from tocsin.errors import OutcomeUnknown, StoreFull, StoreUnavailable, TocsinError
 from tocsin.ports import Change, TableSpec
-from tocsin.store.state import TableState
+from tocsin.store.memory.state import TableState
 
 OPEN = Terms(how="open")
 NOW_S = 1_000_000

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tocsin.core.access.rights import COMPARED_MAX, Access, Who
 from tocsin.core.access.rules import Rule
-from tocsin.wire.topics import check_filter, matches
+from tocsin.wire.mqtt.topics import check_filter, matches
 
 LEVELS = ("a", "b", "$s", "")
 

@@ -11,11 +11,11 @@ import pytest
 @pytest.mark.parametrize(
     "module",
     [
-        "tocsin.core.assignment.scoring",
+        "tocsin.core.assignment.ranking.scoring",
         "tocsin.core.assignment.demand",
         "tocsin.core.assignment.rates",
         "tocsin.core.assignment.outcome",
-        "tocsin.core.assignment.ranking",
+        "tocsin.core.assignment.ranking.ranking",
         "tocsin.core.assignment.costs",
     ],
 )

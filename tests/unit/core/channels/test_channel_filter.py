@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tocsin.core.channels.channel_filter import Bound, bind, read_channel_filter, write_channel_filter
 from tocsin.model.catalogue import PARAMETERS_MAX, Channel, Parameter
-from tocsin.wire.topics import FilterInvalid, check_filter
+from tocsin.wire.mqtt.topics import FilterInvalid, check_filter
 
 NEAR = Channel(
     "EmergenciesNearMe", (Parameter("user", "STRING"), Parameter("Radius", "DOUBLE")), (), "SELECT 1"

@@ -30,14 +30,14 @@ from tocsin.core.machine import (
 from tocsin.errors import Conflict, OutcomeUnknown, TocsinError
 from tocsin.model.network import Message
 from tocsin.ports import Change, Entry, Page
-from tocsin.wire.commands import (
+from tocsin.wire.internal.commands import (
     Batch,
     BrokerCommand,
     decode_batch,
     encode_batch,
     encode_command,
 )
-from tocsin.wire.control import Beat, Submit
+from tocsin.wire.internal.control import Beat, Submit
 
 PLACES = StoreNames("net")
 SUSPECT_US = 5_000_000

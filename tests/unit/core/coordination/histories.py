@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
 from tocsin.model.stream import LISTING, PERMANENT
 from tocsin.query import parse
-from tocsin.wire.commands import (
+from tocsin.wire.internal.commands import (
     Batch,
     BrokerCommand,
     ClientAway,

@@ -23,9 +23,9 @@ from tocsin.core.machine import (
 )
 from tocsin.model.network import COORDINATOR, BrokerInfo, Message
 from tocsin.ports import Entry, Page
-from tocsin.wire import notices
-from tocsin.wire.commands import ClientBack, ClientGone, Streams
-from tocsin.wire.control import Pulse
+from tocsin.wire.internal import notices
+from tocsin.wire.internal.commands import ClientBack, ClientGone, Streams
+from tocsin.wire.internal.control import Pulse
 
 BEAT_US = 1_000_000
 PLACES = StoreNames("net")

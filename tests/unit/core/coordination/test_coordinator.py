@@ -43,7 +43,7 @@ from tocsin.errors import StoreFull, TocsinError
 from tocsin.model.network import COORDINATOR
 from tocsin.model.versions import speaks
 from tocsin.ports import Entry, Page
-from tocsin.wire.commands import (
+from tocsin.wire.internal.commands import (
     Batch,
     Elected,
     Interests,

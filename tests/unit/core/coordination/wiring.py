@@ -11,8 +11,8 @@ from tocsin.core.coordination.participant.network_view import NetworkView
 from tocsin.core.coordination.state.state import State
 from tocsin.core.machine import Effect, Send
 from tocsin.model.network import BrokerInfo, Role, Scope
-from tocsin.wire.commands import Interests, Joined, Logged, Lost, Said
-from tocsin.wire.control import Links
+from tocsin.wire.internal.commands import Interests, Joined, Logged, Lost, Said
+from tocsin.wire.internal.control import Links
 
 SECOND_US = 1_000_000
 

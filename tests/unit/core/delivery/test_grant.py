@@ -9,8 +9,8 @@ from mqtt5 import PublishPacket
 from tocsin.core.delivery.grant import Frames, Grant, grant
 from tocsin.core.forwarding.table import Subscription
 from tocsin.model.publication import Publication
-from tocsin.wire.codec import Decoder
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.mqtt.codec import Decoder
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 publications = st.builds(
     Publication,

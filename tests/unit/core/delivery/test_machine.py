@@ -12,7 +12,7 @@ from mqtt5 import (
     PubRelReasonCode,
 )
 
-from tests.unit.core.attended import (
+from tests.unit.core.delivery.attended import (
     CONFLICT,
     OF_THE_CLIENT,
     OF_THE_LOG,

@@ -42,7 +42,7 @@ from tocsin.core.machine import Effect, Event, GetKey, IllegalEvent, PutKey, Sto
 from tocsin.core.session.connect import REASON_MAX_CHARS
 from tocsin.errors import Conflict, StoreFull, StoreUnavailable, TocsinError
 from tocsin.ports import Cell
-from tocsin.wire.replication import Positions
+from tocsin.wire.internal.replication import Positions
 
 KEY = session_key("me")
 AWAY = StoredSession("me", uid="old", expiry_s=60, epoch=3, owner="ann", confirmed=True)

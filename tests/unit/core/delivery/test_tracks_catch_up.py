@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.core.attended import of, one
+from tests.unit.core.delivery.attended import of, one
 from tocsin.core.delivery.session_cell import AGAIN_US
 from tocsin.core.delivery.signals import BatchRead, Deliver, DeliveryTimer, MatchedEntry, ReadBatch
 from tocsin.core.delivery.tracks import CatchingUp

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mqtt5 import PubAckPacket, PubCompPacket, PubRecPacket
 
-from tests.unit.core.attended import SESSION, UNAVAILABLE, Attended, of, one, session_of
+from tests.unit.core.delivery.attended import SESSION, UNAVAILABLE, Attended, of, one, session_of
 from tocsin.core.delivery.signals import (
     BatchRead,
     Deliver,

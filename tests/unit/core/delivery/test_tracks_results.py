@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mqtt5 import PubAckPacket, PubRecPacket
 
-from tests.unit.core.attended import SESSION, Attended, batch, of, one, session_of
+from tests.unit.core.delivery.attended import SESSION, Attended, batch, of, one, session_of
 from tocsin.core.delivery.signals import (
     BatchRead,
     DeliverResult,

@@ -20,7 +20,7 @@ from tocsin.core.door.door import (
     Refuse,
 )
 from tocsin.model.network import Scheme
-from tocsin.wire.connect import V311
+from tocsin.wire.mqtt.connect import V311
 
 SECOND_US = 1_000_000
 NETWORK = directory(broker("a"), broker("b"), broker("c"))

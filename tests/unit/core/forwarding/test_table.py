@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tocsin.core.forwarding.table import ForwardingTable, Subscription
 from tocsin.model.network import Route, Scope
-from tocsin.wire.topics import matches
+from tocsin.wire.mqtt.topics import matches
 
 levels = st.sampled_from(["a", "b", "", "$c", "d"])
 topics = st.lists(levels, min_size=1, max_size=4).map("/".join).filter(bool)

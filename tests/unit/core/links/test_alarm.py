@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from mqtt5 import ConnAckPacket, PingReqPacket, PingRespPacket, PublishPacket
 
-from tests.unit.core.diallers import GREETING, dialled, dials, down, timer, told
+from tests.unit.core.links.diallers import GREETING, dialled, dials, down, timer, told
 from tocsin.core.links.dialler import PROBE_MOST_US, PROBE_US, Dialler, DiallerTimer
 from tocsin.core.links.signals import Alarmed, Dialled, Heard, Lost
 from tocsin.core.machine import Effect, Started, TimerFired

@@ -13,7 +13,7 @@ from mqtt5 import (
     PingRespPacket,
 )
 
-from tests.unit.core.diallers import (
+from tests.unit.core.links.diallers import (
     GREETING,
     dialler_up,
     down,

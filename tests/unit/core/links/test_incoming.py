@@ -43,8 +43,8 @@ from tocsin.core.session.signals import (
     WireFailed,
 )
 from tocsin.errors import Malformed
-from tocsin.wire.connect import V5, V311
-from tocsin.wire.topics import PROBE_TOPIC
+from tocsin.wire.mqtt.connect import V5, V311
+from tocsin.wire.mqtt.topics import PROBE_TOPIC
 
 S = 1_000_000
 

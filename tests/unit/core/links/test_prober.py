@@ -28,7 +28,7 @@ from tocsin.core.links.prober import (
 )
 from tocsin.core.machine import Effect, Event, SetTimer, TimerFired
 from tocsin.model.network import BrokerInfo, Role
-from tocsin.wire.summaries import UNMEASURED
+from tocsin.wire.internal.summaries import UNMEASURED
 
 TAKES = incoming.PROBE_MAX_BYTES
 

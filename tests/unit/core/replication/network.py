@@ -36,7 +36,7 @@ from tocsin.core.replication.signals import (
 )
 from tocsin.model.network import Scheme
 from tocsin.model.publication import Publication
-from tocsin.wire.replication import (
+from tocsin.wire.internal.replication import (
     LOCAL,
     Applied,
     Behind,

@@ -10,7 +10,7 @@ from tocsin.core.replication import backup as module
 from tocsin.core.replication.backup import DROP_AFTER_US, Backup, BackupTimer
 from tocsin.core.replication.signals import Forgotten, Kept, Prepare, PrimariesSet, Unprepare, WillsLeft
 from tocsin.model.publication import Publication
-from tocsin.wire.replication import (
+from tocsin.wire.internal.replication import (
     Applied,
     Begun,
     Behind,

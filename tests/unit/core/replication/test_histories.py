@@ -12,7 +12,7 @@ from tocsin.core.machine import Effect, Received
 from tocsin.core.replication import recipient
 from tocsin.core.replication.backup import Backup
 from tocsin.core.replication.gamma import Copy
-from tocsin.wire.replication import Applied, Bequest, Update
+from tocsin.wire.internal.replication import Applied, Bequest, Update
 
 steps = st.lists(st.tuples(st.sampled_from(HAPPENINGS), st.integers(0, 59)), max_size=60)
 

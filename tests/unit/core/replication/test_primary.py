@@ -23,7 +23,7 @@ from tocsin.core.replication.primary import (
 from tocsin.core.replication.recipient import NAMES_MAX, UPDATE_MAX_BYTES, WILL_MAX_BYTES
 from tocsin.core.replication.signals import Altered, Awaited, BackupsSet, Came, Policy, Released
 from tocsin.model.publication import Publication
-from tocsin.wire.replication import (
+from tocsin.wire.internal.replication import (
     Applied,
     Begun,
     Behind,

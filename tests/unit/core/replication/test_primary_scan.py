@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.unit.core.replication.network import State
 from tocsin.core.replication.primary import SCAN_SLICE, PositionScan
-from tocsin.wire.replication import Head, Positions
+from tocsin.wire.internal.replication import Head, Positions
 
 CLIENTS = st.sampled_from("abcd")
 STEPS = st.lists(st.tuples(st.sampled_from(["move", "still", "go", "look", "give"]), CLIENTS), max_size=40)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.core.retained.topics import RetainedTopics
-from tocsin.wire.topics import matches
+from tocsin.wire.mqtt.topics import matches
 
 levels = st.sampled_from(["a", "b", "", "$s"])
 topics = st.lists(levels, min_size=1, max_size=4).map("/".join).filter(bool)

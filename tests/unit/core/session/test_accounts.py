@@ -17,12 +17,12 @@ from mqtt5 import (
     Will,
 )
 
-from tests.unit.core.sessions import BOTH, arrive, connected, connecting, resuming
+from tests.unit.core.session.sessions import BOTH, arrive, connected, connecting, resuming
 from tocsin.core.machine import SetTimer, TimerFired
 from tocsin.core.session.machine import ACCOUNTS_US, REQUESTS_MAX, Session
 from tocsin.core.session.signals import AskAccount, Authenticate, Close, Resumed, SendPacket
 from tocsin.errors import ProtocolViolation
-from tocsin.wire.connect import V5, Version
+from tocsin.wire.mqtt.connect import V5, Version
 
 REQUEST = PublishPacket("$account/register", b"{}", qos=QoS.AT_LEAST_ONCE, packet_id=7)
 

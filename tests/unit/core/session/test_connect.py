@@ -18,7 +18,7 @@ from mqtt5 import (
 
 from tocsin.core.session.connect import Arrival, ConnectRefused, Early
 from tocsin.core.session.limits import SessionLimits
-from tocsin.wire.connect import V5, V311
+from tocsin.wire.mqtt.connect import V5, V311
 
 LIMITS = SessionLimits(session_expiry_max_s=60)
 

@@ -20,7 +20,7 @@ from mqtt5 import (
     UnsubscribePacket,
 )
 
-from tests.unit.core.sessions import (
+from tests.unit.core.session.sessions import (
     BOTH,
     answer,
     any_filter,
@@ -48,8 +48,8 @@ from tocsin.core.session.signals import (
     WireFailed,
 )
 from tocsin.errors import WireError
-from tocsin.wire.codec import encode
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.mqtt.codec import encode
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 # ── subscribing ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -20,7 +20,7 @@ from mqtt5 import (
     Will,
 )
 
-from tests.unit.core.sessions import (
+from tests.unit.core.session.sessions import (
     BOTH,
     LIMITS,
     WILL,
@@ -58,7 +58,7 @@ from tocsin.core.session.signals import (
     WireFailed,
 )
 from tocsin.errors import Malformed, PacketTooLarge
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 # ── staying ──────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -18,7 +18,7 @@ from mqtt5 import (
     Will,
 )
 
-from tests.unit.core.sessions import (
+from tests.unit.core.session.sessions import (
     BOTH,
     LIMITS,
     WILL,
@@ -52,8 +52,8 @@ from tocsin.core.session.signals import (
     WireFailed,
 )
 from tocsin.errors import Malformed, PacketTooLarge, ProtocolViolation, UnsupportedVersion, WireError
-from tocsin.wire.codec import encode
-from tocsin.wire.connect import V5, V311, Version
+from tocsin.wire.mqtt.codec import encode
+from tocsin.wire.mqtt.connect import V5, V311, Version
 
 
 def test_an_open_connection_has_a_deadline_for_its_connect() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.core.attended import one
+from tests.unit.core.delivery.attended import one
 from tocsin.core.machine import DeleteKey, Effect, GetKey, PutKey, Say, SetTimer, Stored, StoreFailed
 from tocsin.core.shared.cell import GET, PUT, GroupCell
 from tocsin.core.shared.signals import SharingTimer

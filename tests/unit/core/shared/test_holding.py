@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.unit.core.attended import of, one
-from tests.unit.core.one_sharer import NAME, OTHER, OWN, Broker, arrive, matched
+from tests.unit.core.delivery.attended import of, one
+from tests.unit.core.shared.one_sharer import NAME, OTHER, OWN, Broker, arrive, matched
 from tocsin.core.channels.channel_filter import Bound
 from tocsin.core.delivery.tracks import CHECKPOINT_US
 from tocsin.core.machine import Effect, PutKey, TimerFired

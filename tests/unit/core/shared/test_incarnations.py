@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.core.one_sharer import OTHER, OWN, Broker
+from tests.unit.core.shared.one_sharer import OTHER, OWN, Broker
 from tocsin.core.machine import Stored, StoreFailed
 from tocsin.core.shared.incarnations import ASK, Incarnations
 from tocsin.core.shared.stored_group import Member, StoredGroup

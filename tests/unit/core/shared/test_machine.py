@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.core.attended import of, one
-from tests.unit.core.one_sharer import (
+from tests.unit.core.delivery.attended import of, one
+from tests.unit.core.shared.one_sharer import (
     NAME,
     NOW_US,
     OTHER,

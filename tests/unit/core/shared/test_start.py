@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.core.attended import of, one
-from tests.unit.core.one_sharer import NAME, OTHER, OWN, Broker, arrive, joined, matched
+from tests.unit.core.delivery.attended import of, one
+from tests.unit.core.shared.one_sharer import NAME, OTHER, OWN, Broker, arrive, joined, matched
 from tocsin.core.machine import DeleteKey, GetKey, PutKey, SetTimer, Stored, TimerFired, Watched
 from tocsin.core.shared.cell import PUT
 from tocsin.core.shared.signals import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.core.parents import CHILDREN, Parent
+from tests.unit.core.supervision.parents import CHILDREN, Parent
 from tocsin.core.machine import (
     Effect,
     IllegalEvent,

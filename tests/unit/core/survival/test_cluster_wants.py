@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tocsin.core.survival import cluster_wants as wants
 from tocsin.core.survival.cluster_wants import Copy, WantsLog
-from tocsin.wire.cluster_messages import SLICE
+from tocsin.wire.internal.cluster_messages import SLICE
 
 NAMES = st.sampled_from("abcdef")
 STEPS = st.lists(st.tuples(st.sampled_from(["add", "remove", "tell", "lose", "anew"]), NAMES))

@@ -18,7 +18,7 @@ from tocsin.core.survival.covering import (
 )
 from tocsin.errors import Malformed
 from tocsin.model.network import BrokerInfo, Role
-from tocsin.wire.replication import Covering, decode_covering, encode_covering
+from tocsin.wire.internal.replication import Covering, decode_covering, encode_covering
 
 OWN = BrokerInfo("north-2", "north", Role.EDGE, "127.0.0.1", 1)
 OTHER = BrokerInfo("north-3", "north", Role.EDGE, "127.0.0.1", 2)

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.core.cluster import SECOND, Cluster, info
+from tests.unit.core.survival.cluster import SECOND, Cluster, info
 from tocsin.core.machine import IllegalEvent, Received, Started
 from tocsin.core.survival.landmark import LINGER_US, Landmark
 from tocsin.core.survival.landmark_signals import RosterKnown
-from tocsin.wire.cluster_messages import ClusterMessage, encode_cluster_message
+from tocsin.wire.internal.cluster_messages import ClusterMessage, encode_cluster_message
 
 SETTLED_US = 8 * SECOND  # longer than the longest silence that is borne
 BACKS = {"b": ("a",), "c": ("b",), "a": ("c",)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tocsin.core.survival.moving_out import AGAIN_US, Going, Mover, MovingOut
 from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
-from tocsin.wire.control import Moves
+from tocsin.wire.internal.control import Moves
 
 
 def broker(name: str) -> BrokerInfo:

@@ -41,7 +41,7 @@ from tocsin.core.survival.provisional import (
     recorded,
     settle,
 )
-from tocsin.wire.replication import Head, Positions
+from tocsin.wire.internal.replication import Head, Positions
 
 OLD, NEW = {"old": Subscription(qos=1)}, {"new": Subscription(qos=1)}
 KNOWN = recorded(

@@ -21,7 +21,7 @@ from tocsin.core.survival.takeover import (
     TakeoverMachine,
 )
 from tocsin.model.publication import Publication
-from tocsin.wire.replication import Bequest, Head, Positions
+from tocsin.wire.internal.replication import Bequest, Head, Positions
 
 WILL = Bequest(Publication("gone", b"x", 1, "c"), 5)
 SECOND = 1_000_000

@@ -33,7 +33,7 @@ from tocsin.core.survival.wills import (
     came_since,
 )
 from tocsin.model.publication import Publication
-from tocsin.wire.replication import Bequest
+from tocsin.wire.internal.replication import Bequest
 
 WILL = Bequest(Publication("gone", b"x", 1, "c"), 7, "b.1.will", "uid", 4)
 

@@ -20,8 +20,8 @@ from tocsin.pipeline.definitions.rights import SqlRules  # noqa: E402
 from tocsin.pipeline.definitions.statements import StatementRunner  # noqa: E402
 from tocsin.pipeline.execution.compiled import Compiled  # noqa: E402
 from tocsin.pipeline.ingest.progress import ChannelProgress  # noqa: E402
-from tocsin.pipeline.language.resolution import results_key  # noqa: E402
-from tocsin.pipeline.language.script import read_script  # noqa: E402
+from tocsin.pipeline.language.text.script import read_script  # noqa: E402
+from tocsin.pipeline.language.tree.resolution import results_key  # noqa: E402
 
 if TYPE_CHECKING:
     from tests.unit.pipeline.shops import Workshop

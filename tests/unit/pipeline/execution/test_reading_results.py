@@ -21,10 +21,10 @@ from tocsin.model.catalogue import Channel, Column, Dataset  # noqa: E402
 from tocsin.pipeline.execution.compiled import compile_channel, compile_select  # noqa: E402
 from tocsin.pipeline.execution.runs import Due  # noqa: E402
 from tocsin.pipeline.language.checks.spark import check_with_spark  # noqa: E402
-from tocsin.pipeline.language.resolution import results_key  # noqa: E402
-from tocsin.pipeline.language.script import read_script  # noqa: E402
-from tocsin.pipeline.language.statements import CreateChannel, CreateDataset  # noqa: E402
-from tocsin.pipeline.storage import planning  # noqa: E402
+from tocsin.pipeline.language.text.script import read_script  # noqa: E402
+from tocsin.pipeline.language.text.statements import CreateChannel, CreateDataset  # noqa: E402
+from tocsin.pipeline.language.tree.resolution import results_key  # noqa: E402
+from tocsin.pipeline.storage.tables import planning  # noqa: E402
 from tocsin.results.reader import ResultsReader  # noqa: E402
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from tocsin.errors import StorageUnusable
 from tocsin.model.catalogue import Column, Dataset, Feed, HttpSource
 from tocsin.model.channel_names import ChannelNames
 from tocsin.pipeline.ingest.ingest import Ingest, split
-from tocsin.pipeline.storage.files import read_parquet
 from tocsin.pipeline.storage.landing import Landing
+from tocsin.pipeline.storage.tables.files import read_parquet
 from tocsin.ports import Entry, Record
 from tocsin.runtime.faults import kill_points as points
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 
 PLACES = ChannelNames("net")
 DATASET = Dataset("Reports", (Column("n", "BIGINT", nullable=False),))

@@ -15,7 +15,7 @@ from tocsin.model.channel_names import ChannelNames
 from tocsin.pipeline.ingest.progress import ChannelProgress, Progress
 from tocsin.ports import Table
 from tocsin.store import process_lease as module
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 from tocsin.store.process_lease import KEY, LeaseHolder, LeaseLost, ProcessLease, this_process
 
 PLACES = ChannelNames("net")

@@ -12,9 +12,9 @@ import msgspec
 from tocsin.model.catalogue import Channel, Dataset
 from tocsin.model.results import Value, k_of
 from tocsin.pipeline.execution.compiled import SPARK_SETTINGS, Compiled, compile_channel, rows_of
-from tocsin.pipeline.language.resolution import results_columns
-from tocsin.pipeline.language.script import read_script
-from tocsin.pipeline.language.statements import CreateChannel, CreateDataset
+from tocsin.pipeline.language.text.script import read_script
+from tocsin.pipeline.language.text.statements import CreateChannel, CreateDataset
+from tocsin.pipeline.language.tree.resolution import results_columns
 from tocsin.pipeline.storage.results import RESULTS_DDL
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import pytest
 from tests.unit.pipeline.language.oracle import World, channel, datasets_of
 from tocsin.errors import SqlInvalid
 from tocsin.pipeline.execution.compiled import compile_channel
-from tocsin.pipeline.language import geometry
-from tocsin.pipeline.language.spaces import Space
+from tocsin.pipeline.language.functions import geometry
+from tocsin.pipeline.language.functions.spaces import Space
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,10 +12,10 @@ from tocsin.model.catalogue import Channel, Column
 from tocsin.pipeline.execution.compiled import compile_channel, compile_select
 from tocsin.pipeline.language.checks.statements import check, check_circle
 from tocsin.pipeline.language.explaining import explain
-from tocsin.pipeline.language.query import channels_read
-from tocsin.pipeline.language.resolution import Read, results_columns
-from tocsin.pipeline.language.script import read_script
-from tocsin.pipeline.language.statements import CreateChannel
+from tocsin.pipeline.language.text.script import read_script
+from tocsin.pipeline.language.text.statements import CreateChannel
+from tocsin.pipeline.language.tree.query import channels_read
+from tocsin.pipeline.language.tree.resolution import Read, results_columns
 
 NEAR = msgspec.structs.replace(
     channel(

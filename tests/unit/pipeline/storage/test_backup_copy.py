@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from tocsin.config import Settings
-from tocsin.pipeline.storage import delta
-from tocsin.pipeline.storage.delta import Table
-from tocsin.pipeline.storage.files import write_parquet
+from tocsin.pipeline.storage.tables import delta
+from tocsin.pipeline.storage.tables.delta import Table
+from tocsin.pipeline.storage.tables.files import write_parquet
 from tocsin.runtime.network.backup import DATASETS, BackupUnusable, _Maker, _newest
 
 SCHEMA = pa.schema([pa.field("a", pa.int64(), False)])

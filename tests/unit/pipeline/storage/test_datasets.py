@@ -9,7 +9,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.unit.pipeline.storage.tables import MOVES, NOW_US, PLACES, REPORTS, counting, rows_of, stored
+from tests.unit.pipeline.storage.stored_tables import (
+    MOVES,
+    NOW_US,
+    PLACES,
+    REPORTS,
+    counting,
+    rows_of,
+    stored,
+)
 from tocsin.errors import Conflict, DatasetMissing, SchemaInvalid, StorageUnusable
 from tocsin.model.catalogue import Column, Dataset
 from tocsin.pipeline.storage.datasets import RECENT_ROWS, DatasetStore, Recent
@@ -96,9 +104,9 @@ def test_many_who_append_at_once_all_get_through_once(store: DatasetStore) -> No
 WRITER = """
 import sys
 from pathlib import Path
-from tests.unit.pipeline.storage.tables import NOW_US, PLACES, rows_of
+from tests.unit.pipeline.storage.stored_tables import NOW_US, PLACES, rows_of
 from tocsin.pipeline.storage.datasets import DatasetStore
-from tocsin.pipeline.storage.upkeep import Upkeep
+from tocsin.pipeline.storage.tables.upkeep import Upkeep
 store = DatasetStore(Path(sys.argv[1]))
 store.create(PLACES)
 keeper = Upkeep(store, grace_s=0)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.pipeline.storage.tables import (
+from tests.unit.pipeline.storage.stored_tables import (
     MOVES,
     NOW_US,
     PLACES,
@@ -18,15 +18,15 @@ from tests.unit.pipeline.storage.tables import (
     rows_of,
     stored,
 )
+from tests.unit.pipeline.storage.tables.test_upkeep import moves
 from tests.unit.pipeline.storage.test_results import NOW_US as COMMITTED_US
 from tests.unit.pipeline.storage.test_results import row as result_row
 from tests.unit.pipeline.storage.test_results import tick
-from tests.unit.pipeline.storage.test_upkeep import moves
 from tocsin.model.catalogue import Column, Dataset
 from tocsin.pipeline.storage import datasets
 from tocsin.pipeline.storage.datasets import DatasetStore, time_of
 from tocsin.pipeline.storage.results import ResultsStore
-from tocsin.pipeline.storage.upkeep import Upkeep, compact, fold
+from tocsin.pipeline.storage.tables.upkeep import Upkeep, compact, fold
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.pipeline.storage.tables import NOW_US, REPORTS, rows_of, stored
+from tests.unit.pipeline.storage.stored_tables import NOW_US, REPORTS, rows_of, stored
 from tocsin.errors import DatasetMissing
 from tocsin.model.catalogue import Column, Dataset
 from tocsin.pipeline.storage import landing as module
-from tocsin.pipeline.storage import planning
-from tocsin.pipeline.storage.fitting import Rejected
 from tocsin.pipeline.storage.landing import REPLAY, Landing
+from tocsin.pipeline.storage.rows.fitting import Rejected
+from tocsin.pipeline.storage.tables import planning
 
 RECORDS = [b'{"id": 1}', b'{"id": "two"}', b"\xff{", b'{"id": 4}']
 

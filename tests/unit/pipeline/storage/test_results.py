@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from tests.unit.pipeline.storage.test_parts import Row, batch
 from tocsin.errors import StorageUnusable, Trimmed
 from tocsin.model.results import Execution, Notice, decode_notice, encode_notice
-from tocsin.pipeline.storage import planning, results
-from tocsin.pipeline.storage.delta import Table
+from tocsin.pipeline.storage import results
 from tocsin.pipeline.storage.parts import Part, TaskOutput, parts_of, write_part
 from tocsin.pipeline.storage.results import Committed, ResultsStore
+from tocsin.pipeline.storage.tables import planning
+from tocsin.pipeline.storage.tables.delta import Table
 from tocsin.results.reader import Result, ResultsReader
 
 NOW_US = 1_800_000_000_000_000

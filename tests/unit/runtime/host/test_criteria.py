@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.config import Criterion
-from tocsin.core.assignment.scoring import Criterion as Judged
+from tocsin.core.assignment.ranking.scoring import Criterion as Judged
 from tocsin.runtime.host import criteria
 from tocsin.runtime.host.criteria import NOT_ASKED, Asked, answer
 

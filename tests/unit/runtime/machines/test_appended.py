@@ -6,7 +6,7 @@ import pytest
 
 from tocsin.ports import Log, LogSpec, Record
 from tocsin.runtime.machines.appended import appended
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 
 
 def record(number: int, subject: str = "m.a") -> Record:

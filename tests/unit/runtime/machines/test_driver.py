@@ -36,8 +36,8 @@ from tocsin.core.machine import (
 from tocsin.errors import Conflict
 from tocsin.ports import Cell, LogSpec, Page, Record, TableSpec
 from tocsin.runtime.machines.driver import Driver, bus_subject
-from tocsin.store.memory import MemoryServer, MemoryStore
-from tocsin.wire.control import Refresh
+from tocsin.store.memory.store import MemoryServer, MemoryStore
+from tocsin.wire.internal.control import Refresh
 
 DEADLINE_S = 10.0
 

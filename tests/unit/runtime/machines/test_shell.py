@@ -28,7 +28,7 @@ from tocsin.errors import StoreUnavailable
 from tocsin.ports import Cell, TableSpec
 from tocsin.runtime.machines.shell import PendingCallbacks, Shell
 from tocsin.runtime.machines.tasks import Ending, Tasks
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 
 BEGIN = Started(incarnation=1, cause="begin")
 DEADLINE_S = 10.0

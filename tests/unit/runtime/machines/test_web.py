@@ -12,7 +12,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from tocsin.runtime.machines.web import WebCall
-from tocsin.wire.websocket import FRAME_MARGIN_BYTES
+from tocsin.wire.mqtt.websocket import FRAME_MARGIN_BYTES
 
 PACKET_MAX_BYTES = 6_000
 

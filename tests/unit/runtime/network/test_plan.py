@@ -16,8 +16,8 @@ from tocsin.runtime.network import plan as network
 from tocsin.runtime.network.directory import FeederAddress, StateDirectory
 from tocsin.runtime.network.store_access import security
 from tocsin.runtime.process import SETTINGS
-from tocsin.store.login import login_of
-from tocsin.store.roles import ROLES
+from tocsin.store.nats.login import login_of
+from tocsin.store.servers.roles import ROLES
 
 BROKERS = (Broker(id="a", cluster="c", host="0.0.0.0"), Broker(id="b", cluster="c", role="routing"))
 

@@ -12,7 +12,7 @@ import msgspec
 from tocsin.model.stream import Metadata
 from tocsin.ports import Bus
 from tocsin.query import Query
-from tocsin.query.index import QueryIndex
+from tocsin.query.index.index import QueryIndex
 from tocsin_labs.cqbs.changes import Change
 from tocsin_labs.cqbs.dummies import Ears
 

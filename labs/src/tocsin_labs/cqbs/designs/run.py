@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from tocsin.store.testing import LocalServers
+from tocsin.store.servers.testing import LocalServers
 from tocsin_demo.worker import Worker
 from tocsin_labs.cqbs.coordinator import Coordinated, account
 from tocsin_labs.cqbs.designs.work import Job

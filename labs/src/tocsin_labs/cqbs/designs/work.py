@@ -17,8 +17,8 @@ from tocsin.core.coordination.names import Options, StoreNames
 from tocsin.model.network import coordinator_address
 from tocsin.ports import Log
 from tocsin.runtime.machines.driver import Driver
-from tocsin.store.jetstream import JetStreamStore
-from tocsin.store.memory import MemoryServer, MemoryStore
+from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 from tocsin_demo import worker
 from tocsin_demo.worker import Desk
 from tocsin_labs.cqbs.designs.ahead import AheadLog

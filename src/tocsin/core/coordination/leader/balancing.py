@@ -30,7 +30,7 @@ from tocsin.errors import FormatNewer, Malformed
 from tocsin.model.network import BrokerInfo, Role
 from tocsin.model.versions import Packed
 from tocsin.ports import Change
-from tocsin.wire.control import Moves
+from tocsin.wire.internal.control import Moves
 
 KEY: Final = "core.drain."  # of the cells of orders, with the broker's name behind
 SECOND_US: Final = 1_000_000

@@ -21,8 +21,8 @@ from tocsin.core.machine import Effect, Event, Say, Send
 from tocsin.core.survival.detection import Detector, Suspicion
 from tocsin.core.survival.refuges import FULL, STEP, RefugePlan
 from tocsin.model.network import Role, broker_address
-from tocsin.wire.commands import Lost
-from tocsin.wire.control import Beat, Links, Pulse
+from tocsin.wire.internal.commands import Lost
+from tocsin.wire.internal.control import Beat, Links, Pulse
 
 RANK_LEAST: Final = 100  # brokers, from which on there is a pause …
 RANK_US: Final = 100_000  # … between two rankings while brokers come and go: each costs all brokers

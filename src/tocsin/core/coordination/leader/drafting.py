@@ -15,8 +15,8 @@ import msgspec
 from tocsin.core.coordination.names import StoreNames
 from tocsin.core.coordination.state.state import Outcome, State
 from tocsin.ports import BATCH_MAX, Record
-from tocsin.wire.commands import ClientBack, Logged, Said, Streams, encode_batch
-from tocsin.wire.notices import Item, encode_item, encode_notice
+from tocsin.wire.internal.commands import ClientBack, Logged, Said, Streams, encode_batch
+from tocsin.wire.internal.notices import Item, encode_item, encode_notice
 
 NOTICE_MAX_BYTES: Final = 256 << 10  # bytes of items in one notice, before the item that exceeds it
 APPEND_MAX_BYTES: Final = 4 << 20  # half of what the store takes at once

@@ -13,7 +13,7 @@ from tocsin.core.coordination.state.state import State
 from tocsin.core.machine import Append, Effect, ReadLog
 from tocsin.model.versions import speaks
 from tocsin.ports import READ_MAX, Record
-from tocsin.wire.commands import Batch, Elected, Limits, decode_batch, encode_batch, encode_command
+from tocsin.wire.internal.commands import Batch, Elected, Limits, decode_batch, encode_batch, encode_command
 
 
 class Election:

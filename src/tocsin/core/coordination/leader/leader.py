@@ -42,7 +42,7 @@ from tocsin.errors import StoreFull, TocsinError
 from tocsin.model.network import BrokerInfo, Message, broker_address
 from tocsin.model.versions import ANY, Levels, fits
 from tocsin.ports import Record
-from tocsin.wire.commands import (
+from tocsin.wire.internal.commands import (
     Joined,
     Left,
     Logged,
@@ -56,7 +56,17 @@ from tocsin.wire.commands import (
     Shunned,
     encode_command,
 )
-from tocsin.wire.control import Beat, Expected, KnownUpTo, Links, Refresh, Seen, Submit, Unknown, Unspoken
+from tocsin.wire.internal.control import (
+    Beat,
+    Expected,
+    KnownUpTo,
+    Links,
+    Refresh,
+    Seen,
+    Submit,
+    Unknown,
+    Unspoken,
+)
 
 COMMANDS_MAX_BYTES: Final = 256 << 10  # of one batch, before the run that passes it
 PENDING_MAX: Final = 10_000  # commands of one broker that wait here; it sends the rest again

@@ -5,7 +5,7 @@ each question goes whom they should measure the way to. Answers come one by one 
 
     a broker is lost ──► all free standbys are asked
         ──► all have answered, or ANSWER_US has passed; and ``promote_after``
-        ──► the best takes the place (``core.assignment.standbys``)
+        ──► the best takes the place (``core.assignment.ranking.standbys``)
 
 A broker that **vanished** was missed by its closed links (``core.survival.detection``), sooner than a restart takes.
 Its place waits until its silence would have been suspicious. A broker that **left** was stopped on purpose, and is
@@ -30,12 +30,12 @@ from typing import Final
 
 import msgspec
 
-from tocsin.core.assignment.standbys import Candidate, peers_of, rank, targets_of
+from tocsin.core.assignment.ranking.standbys import Candidate, peers_of, rank, targets_of
 from tocsin.core.coordination.state.backups import NONE, Survival, able
 from tocsin.core.machine import Effect, Event, Say
 from tocsin.model.network import BrokerInfo, Role
-from tocsin.wire.commands import Promoted
-from tocsin.wire.summaries import UNMEASURED, Summary
+from tocsin.wire.internal.commands import Promoted
+from tocsin.wire.internal.summaries import UNMEASURED, Summary
 
 ANSWER_US: Final = 500_000  # for standbys to answer when a broker is lost: a hundred times what that takes
 LEFT_US: Final = 5_000_000  # who leaves on purpose mostly restarts: a restart takes a second or two

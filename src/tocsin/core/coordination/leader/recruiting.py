@@ -41,13 +41,13 @@ from typing import Final
 
 import msgspec
 
-from tocsin.core.assignment.standbys import Candidate, peers_of, rank
+from tocsin.core.assignment.ranking.standbys import Candidate, peers_of, rank
 from tocsin.core.coordination.leader.promotions import SILENT, Question, StandbyTold, WantScores
 from tocsin.core.coordination.state.backups import NONE, Survival, able
 from tocsin.core.machine import Effect, Say
 from tocsin.core.survival.refuges import ROOMY, STEP
 from tocsin.model.network import BrokerInfo, Role
-from tocsin.wire.summaries import Summary
+from tocsin.wire.internal.summaries import Summary
 
 OTHERS: Final = 2  # edge brokers of a cluster that stay: each needs a local backup
 DRAIN_US: Final = 600_000_000  # to empty a broker: thousands of clients at the rate of a drain

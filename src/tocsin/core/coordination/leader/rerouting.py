@@ -1,7 +1,8 @@
 """Rerouting: which links between brokers are cut, how far brokers are from each other, and which detours to use.
 
-Brokers say of their links what they see (``wire.control.Links``). That is not in the log: a leader that takes over has
-it from each broker at its first beat, and until it has heard a broker it leaves that broker's rows as they are.
+Brokers say of their links what they see (``wire.internal.control.Links``). That is not in the log: a leader that takes
+over has it from each broker at its first beat, and until it has heard a broker it leaves that broker's rows as they
+are.
 
     a broker calls a link cut, to a broker that is there
         ──► both ends and their neighbours are asked to measure (``Measure``), and nobody else
@@ -32,8 +33,8 @@ from tocsin.core.links.detour import Way, cost_us, detour
 from tocsin.core.links.distances import Distances
 from tocsin.core.machine import Effect, Say, Send
 from tocsin.model.network import Role, broker_address
-from tocsin.wire.commands import Rerouted, Shunned
-from tocsin.wire.control import Links, Measure
+from tocsin.wire.internal.commands import Rerouted, Shunned
+from tocsin.wire.internal.control import Links, Measure
 
 REFRESH_US: Final = 300_000  # for those around a failure to measure and to tell
 AROUND_MAX: Final = 32  # brokers that are asked to measure for one cut link: the nearest

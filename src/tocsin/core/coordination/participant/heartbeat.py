@@ -31,7 +31,7 @@ from tocsin.core.machine import Effect
 from tocsin.core.survival import refuges as refuge
 from tocsin.core.survival.homes import Homes
 from tocsin.model.network import BrokerInfo
-from tocsin.wire.control import Beat, Pulse
+from tocsin.wire.internal.control import Beat, Pulse
 
 ANSWERS_US: Final = 1_000_000  # within which a leader answers some beat, if there are any
 BEATS: Final = 4  # what the leader said is believed for so many answers' time: three may be lost

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, NamedTuple
 
-from tocsin.wire.notices import AnyItem, Left, Notice
+from tocsin.wire.internal.notices import AnyItem, Left, Notice
 
 HELD_MAX: Final = 1_000  # notices that wait for the message log; beyond it they do not
 

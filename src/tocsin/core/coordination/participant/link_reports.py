@@ -4,7 +4,7 @@ A link is **cut** if there has been no connection for CUT_US though something is
 there was one for STEADY_US: a link that comes and goes is worse than none. CUT_US is longer than a broker takes to
 restart, or a leader to notice that one is gone; and less than messages wait for a link.
 
-All of it is told in one message (``wire.control.Links``):
+All of it is told in one message (``wire.internal.control.Links``):
 
 - at once, if a link was cut or is back, if somebody else leads, and if the leader asks;
 - otherwise not more often than every QUIET_US, if delays changed much; or while the leader's notices say otherwise
@@ -21,8 +21,8 @@ from typing import Final
 from tocsin.core.coordination.participant.signals import LinksEnded, LinksSeen
 from tocsin.core.links.distances import differ_much
 from tocsin.core.links.path import STEADY_US
-from tocsin.wire.control import CUTS_MAX, PEERS_MAX, Links
-from tocsin.wire.notices import Bypass
+from tocsin.wire.internal.control import CUTS_MAX, PEERS_MAX, Links
+from tocsin.wire.internal.notices import Bypass
 
 CUT_US: Final = 2_500_000
 QUIET_US: Final = 5_000_000

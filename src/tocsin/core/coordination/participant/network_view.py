@@ -44,7 +44,7 @@ from tocsin.core.machine import Effect
 from tocsin.model.network import BrokerInfo, Route
 from tocsin.model.stream import Metadata
 from tocsin.query import Query, parse
-from tocsin.wire.notices import (
+from tocsin.wire.internal.notices import (
     Backed,
     Bypass,
     Changed,

@@ -90,9 +90,9 @@ from tocsin.errors import LevelUnspoken
 from tocsin.model.network import COORDINATOR, BrokerInfo, Message, Role, Route, Scheme
 from tocsin.model.stream import Metadata
 from tocsin.model.versions import speaks
-from tocsin.wire.commands import CHANCE_BITS
-from tocsin.wire.control import Expected, KnownUpTo, Measure, Pulse, Refresh, Seen, Unknown, Unspoken
-from tocsin.wire.notices import Notice, decode_notice
+from tocsin.wire.internal.commands import CHANCE_BITS
+from tocsin.wire.internal.control import Expected, KnownUpTo, Measure, Pulse, Refresh, Seen, Unknown, Unspoken
+from tocsin.wire.internal.notices import Notice, decode_notice
 
 ANSWER_US: Final = 6_000_000  # longer than a store waits; an answer that is not there by then never comes
 AGAIN_US: Final = 300_000

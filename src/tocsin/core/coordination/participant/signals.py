@@ -12,8 +12,8 @@ from types import MappingProxyType
 from tocsin.core.machine import Effect, Event
 from tocsin.model.network import BrokerInfo, Role, Route, Scheme
 from tocsin.model.stream import Metadata
-from tocsin.wire.commands import ClientAway, ClientBack, ClientGone, Streams
-from tocsin.wire.control import Moves
+from tocsin.wire.internal.commands import ClientAway, ClientBack, ClientGone, Streams
+from tocsin.wire.internal.control import Moves
 
 # ── events ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -27,7 +27,7 @@ from tocsin.core.machine import CancelTimer, Effect, Send, SetTimer
 from tocsin.model.network import COORDINATOR, BrokerInfo
 from tocsin.model.stream import Value
 from tocsin.model.versions import speaks
-from tocsin.wire.commands import (
+from tocsin.wire.internal.commands import (
     BrokerCommand,
     ClientAway,
     ClientBack,
@@ -40,8 +40,8 @@ from tocsin.wire.commands import (
     encode_command,
     split,
 )
-from tocsin.wire.control import Submit
-from tocsin.wire.notices import Item, Refused
+from tocsin.wire.internal.control import Submit
+from tocsin.wire.internal.notices import Item, Refused
 
 COALESCE_US: Final = 2_000  # after an immediate command, further changes gather for so long
 RESEND_FIRST_US: Final = 300_000

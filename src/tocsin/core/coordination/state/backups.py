@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 
 from tocsin.model.network import BrokerInfo, Role
-from tocsin.wire.notices import Backed, Item, Moved, Promote, TakeOver
+from tocsin.wire.internal.notices import Backed, Item, Moved, Promote, TakeOver
 
 WATCHED_MAX: Final = 64  # brokers that one backup keeps links to
 PLACES_MAX: Final = 4_096  # brokers that are gone whose places are remembered; the oldest is forgotten

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 
 from tocsin.model.network import BrokerInfo
-from tocsin.wire.notices import Bypass, Item
+from tocsin.wire.internal.notices import Bypass, Item
 
 Around = Mapping[str, tuple[str, ...]]  # peer → the relays on the way to it
 

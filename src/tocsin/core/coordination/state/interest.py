@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from tocsin.core.forwarding.routes import RouteChange, RoutePlan
 from tocsin.model.network import BrokerInfo, Route
-from tocsin.wire.commands import split
-from tocsin.wire.notices import Routes
+from tocsin.wire.internal.commands import split
+from tocsin.wire.internal.notices import Routes
 
 Key = TypeVar("Key")
 

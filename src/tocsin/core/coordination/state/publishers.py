@@ -20,7 +20,7 @@ from typing import Final
 from tocsin.core.deadlines import Deadlines
 from tocsin.model.network import BrokerInfo
 from tocsin.model.stream import KEYS_MAX, PERMANENT, SYSTEM_KEYS, Diff, Value, size_of, size_problem
-from tocsin.wire.commands import Limits
+from tocsin.wire.internal.commands import Limits
 
 SECOND_US: Final = 1_000_000
 # The bytes that a coordinator holds beside the texts of a stream, for each of its keys, and for each publisher,

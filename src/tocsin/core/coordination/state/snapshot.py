@@ -25,7 +25,7 @@ from tocsin.core.coordination.state.state import Member, State, wants_messages
 from tocsin.errors import Malformed
 from tocsin.model.network import BrokerInfo
 from tocsin.model.versions import LEVEL_0_1_0, Levels, Packed
-from tocsin.wire.commands import Limits, split
+from tocsin.wire.internal.commands import Limits, split
 
 PIECE_BYTES: Final = 512 << 10  # before the item that passes it
 

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tocsin.model.stream import size_of
-from tocsin.wire import notices
-from tocsin.wire.commands import Limits
+from tocsin.wire.internal import notices
+from tocsin.wire.internal.commands import Limits
 
 USERS_MAX: Final = 10_000  # whose debts are remembered; with so many, the smallest is forgotten
 ITEM_BYTES: Final = 48  # of an item, or a part of one, beside its texts

@@ -28,8 +28,8 @@ from tocsin.core.coordination.state.spending import Spending, told_bytes
 from tocsin.model.network import BrokerInfo
 from tocsin.model.stream import LISTING, SYSTEM_KEYS, Diff
 from tocsin.model.versions import LEVEL_0_1_0, Levels, common, fits
-from tocsin.wire import notices
-from tocsin.wire.commands import (
+from tocsin.wire.internal import notices
+from tocsin.wire.internal.commands import (
     Batch,
     BrokerCommand,
     ClientAway,

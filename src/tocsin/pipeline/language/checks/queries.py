@@ -5,10 +5,10 @@ from __future__ import annotations
 from sqlglot import exp
 
 from tocsin.model.catalogue import COLUMNS_MAX, Channel
-from tocsin.pipeline.language.library import parsed, sql_of
+from tocsin.pipeline.language.functions.library import parsed, sql_of
 from tocsin.pipeline.language.limits import WILDCARDS_MAX
 from tocsin.pipeline.language.names import meant
-from tocsin.pipeline.language.resolution import METADATA, Resolved
+from tocsin.pipeline.language.tree.resolution import METADATA, Resolved
 
 
 def check_outputs(resolved: Resolved, channel: Channel) -> dict[str, str]:

@@ -14,7 +14,7 @@ from sqlglot import exp
 from tocsin.errors import SqlInvalid
 from tocsin.model.catalogue import Column, Dataset
 from tocsin.pipeline.execution.compiled import SPARK_SETTINGS, Compiled
-from tocsin.pipeline.language.query import DIALECT
+from tocsin.pipeline.language.tree.query import DIALECT
 from tocsin.pipeline.storage.results import RESULTS_DDL
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from tocsin.errors import SqlInvalid
 from tocsin.model.catalogue import Channel, Dataset, Definition, Feed
 from tocsin.pipeline.execution.compiled import Compiled, Selection, compile_channel, compile_select
 from tocsin.pipeline.language.names import meant
-from tocsin.pipeline.language.query import channels_read
-from tocsin.pipeline.language.statements import (
+from tocsin.pipeline.language.text.statements import (
     AlterChannel,
     CreateChannel,
     CreateDataset,
@@ -27,6 +26,7 @@ from tocsin.pipeline.language.statements import (
     Show,
     Statement,
 )
+from tocsin.pipeline.language.tree.query import channels_read
 
 _TYPES: Final[dict[Kind, type[Definition]]] = {"dataset": Dataset, "feed": Feed, "channel": Channel}
 

@@ -18,12 +18,12 @@ from tocsin.core.channels.signals import HoldingsTimer
 from tocsin.core.machine import TimerFired
 from tocsin.model.catalogue import encode_definition, key_of
 from tocsin.sim.chance import MILLION
-from tocsin.sim.invariants import AllRunning, Invariant
-from tocsin.sim.plan import Profile
+from tocsin.sim.faults.plan import Profile
 from tocsin.sim.process.broker import broker_at
 from tocsin.sim.process.signals import Do
 from tocsin.sim.process.stage import CHANNELS, NETWORK, Stage, configured
-from tocsin.sim.scenario import scenario
+from tocsin.sim.runs.invariants import AllRunning, Invariant
+from tocsin.sim.runs.scenario import scenario
 from tocsin.sim.scenarios.channels.clients import ChannelClient
 from tocsin.sim.scenarios.channels.dataset import CHANNEL, FILES, SimulatedFiles
 from tocsin.sim.scenarios.channels.pipeline import Pipeline

@@ -11,15 +11,15 @@ from tocsin.core.shared.stored_group import GROUP_KEYS, decode_group
 from tocsin.model.network import Address
 from tocsin.model.results import decode_notice, decode_subscription, result_position
 from tocsin.ports import Change, Entry
-from tocsin.sim.invariants import Invariant
 from tocsin.sim.process.broker import broker_at
 from tocsin.sim.process.stage import CHANNELS, GROUPS, SESSIONS
+from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.scenarios.channels.clients import ChannelClient
 from tocsin.sim.scenarios.channels.dataset import FILES, TICK, Row, meant_by, number_of, part_of
 from tocsin.sim.scenarios.durable.promises import client_at
 from tocsin.sim.scenarios.durable.sessions import Doors, OnlyTheUsurpedStop, SessionsLast
 from tocsin.sim.world import World
-from tocsin.wire.topics import CHANNEL_PREFIX
+from tocsin.wire.mqtt.topics import CHANNEL_PREFIX
 
 Subscription = tuple[Address, str]  # client and name
 

@@ -12,10 +12,10 @@ from tocsin.config import Settings
 from tocsin.config.broker import Broker, Role
 from tocsin.config.membership import Membership
 from tocsin.sim.chance import MILLION
-from tocsin.sim.invariants import AllRunning, Invariant
-from tocsin.sim.plan import Profile
+from tocsin.sim.faults.plan import Profile
 from tocsin.sim.process.stage import NETWORK, Stage, configured
-from tocsin.sim.scenario import scenario
+from tocsin.sim.runs.invariants import AllRunning, Invariant
+from tocsin.sim.runs.scenario import scenario
 from tocsin.sim.scenarios.cluster.guests import Guest, let_come
 from tocsin.sim.scenarios.cluster.promises import OneOwner, Standing
 from tocsin.sim.world import World

@@ -11,12 +11,12 @@ from tocsin.core.delivery.stored_session import decode_session
 from tocsin.core.machine import PutKey, Say
 from tocsin.model.network import Address
 from tocsin.sim.chance import MILLION
-from tocsin.sim.faults import Crash, CrashTogether, Fault, Partition, Sleep
-from tocsin.sim.invariants import Invariant
+from tocsin.sim.faults.kinds import Crash, CrashTogether, Fault, Partition, Sleep
 from tocsin.sim.network import STORE
 from tocsin.sim.node import Status
 from tocsin.sim.process.broker import broker_at
 from tocsin.sim.process.stage import SESSIONS
+from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.world import World
 
 LOOK_US: Final = MILLION // 2

@@ -19,9 +19,9 @@ from tocsin.core.coordination.names import Options, StoreNames
 from tocsin.core.coordination.participant.participant import Participant
 from tocsin.model.network import COORDINATOR, BrokerInfo, Entrance, Role, Scheme, broker_address
 from tocsin.sim.chance import MILLION
-from tocsin.sim.invariants import AllRunning, Invariant
-from tocsin.sim.plan import Profile
-from tocsin.sim.scenario import scenario
+from tocsin.sim.faults.plan import Profile
+from tocsin.sim.runs.invariants import AllRunning, Invariant
+from tocsin.sim.runs.scenario import scenario
 from tocsin.sim.scenarios.coordination.clients import KEEP_S, Clients
 from tocsin.sim.scenarios.coordination.promises import (
     Agreement,
@@ -33,7 +33,7 @@ from tocsin.sim.scenarios.coordination.promises import (
 from tocsin.sim.scenarios.coordination.shells import Shells
 from tocsin.sim.scenarios.coordination.standing import Standings
 from tocsin.sim.world import World
-from tocsin.wire.commands import Limits
+from tocsin.wire.internal.commands import Limits
 
 PLACES = StoreNames("net")
 COORDINATORS = ("coordinator/1", "coordinator/2", "coordinator/3")

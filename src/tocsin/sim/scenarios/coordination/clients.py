@@ -10,7 +10,7 @@ from tocsin.model.stream import PERMANENT, Value
 from tocsin.query import parse
 from tocsin.sim.scenarios.coordination.shells import Message, Shell, Shells
 from tocsin.sim.world import World
-from tocsin.wire.commands import ClientAway, ClientBack, ClientGone, Streams
+from tocsin.wire.internal.commands import ClientAway, ClientBack, ClientGone, Streams
 
 QUERIES = tuple(
     (parsed.id, parsed.text)

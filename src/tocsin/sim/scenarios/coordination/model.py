@@ -11,7 +11,7 @@ from tocsin.core.forwarding.routes import RoutePlan
 from tocsin.model.network import BrokerInfo, Route
 from tocsin.model.stream import LISTING, PERMANENT, SYSTEM_KEYS, Value
 from tocsin.query import Query, parse
-from tocsin.wire.commands import (
+from tocsin.wire.internal.commands import (
     Batch,
     BrokerCommand,
     ClientAway,

@@ -10,13 +10,13 @@ from tocsin.core.coordination.state.state import State
 from tocsin.model.network import Address, Route
 from tocsin.model.stream import Value
 from tocsin.ports import Entry
-from tocsin.sim.invariants import Invariant
+from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.scenarios.coordination.clients import Clients
 from tocsin.sim.scenarios.coordination.model import Model
 from tocsin.sim.scenarios.coordination.shells import Message, Shell, Shells
 from tocsin.sim.world import World
-from tocsin.wire.commands import Elected, Said, Streams, decode_batch
-from tocsin.wire.notices import decode_notice
+from tocsin.wire.internal.commands import Elected, Said, Streams, decode_batch
+from tocsin.wire.internal.notices import decode_notice
 
 
 class OneHistory(Invariant):

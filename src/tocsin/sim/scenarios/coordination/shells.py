@@ -30,8 +30,8 @@ from tocsin.core.coordination.participant.signals import (
 from tocsin.model.network import Address, BrokerInfo, Route, Scope, broker_address
 from tocsin.model.stream import Metadata
 from tocsin.sim.world import World
-from tocsin.wire.commands import ClientAway, ClientBack, ClientGone, Streams
-from tocsin.wire.topics import matches
+from tocsin.wire.internal.commands import ClientAway, ClientBack, ClientGone, Streams
+from tocsin.wire.mqtt.topics import matches
 
 DISPATCH_MAX_US = 400_000  # within which the message log was delivered up to some position
 HOP_MAX_US = 20_000

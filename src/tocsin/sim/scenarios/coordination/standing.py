@@ -21,10 +21,10 @@ from tocsin.core.coordination.participant.signals import (
 from tocsin.core.coordination.state.backups import Backups
 from tocsin.model.network import Address, BrokerInfo, broker_address
 from tocsin.ports import Entry
-from tocsin.sim.invariants import Invariant
+from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.scenarios.coordination.promises import OneHistory
 from tocsin.sim.world import World
-from tocsin.wire.notices import Moved, decode_notice
+from tocsin.wire.internal.notices import Moved, decode_notice
 
 PLANNING_MAX_US = 2_000_000
 

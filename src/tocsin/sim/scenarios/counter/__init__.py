@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from tocsin.model.network import Address
 from tocsin.sim.chance import MILLION
-from tocsin.sim.invariants import AllRunning, Invariant
-from tocsin.sim.plan import Profile
-from tocsin.sim.scenario import scenario
+from tocsin.sim.faults.plan import Profile
+from tocsin.sim.runs.invariants import AllRunning, Invariant
+from tocsin.sim.runs.scenario import scenario
 from tocsin.sim.scenarios.counter.clients import Client, Listener, Notifier
 from tocsin.sim.scenarios.counter.messages import LEASES, LOG, POSITIONS
 from tocsin.sim.scenarios.counter.promises import promises

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tocsin.core.machine import Say
 from tocsin.model.network import Address
 from tocsin.ports import Entry
-from tocsin.sim.invariants import Invariant
+from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.scenarios.counter.clients import Client
 from tocsin.sim.scenarios.counter.messages import LOG, Added, Counted, Key, Notice, fact
 from tocsin.sim.world import World

@@ -14,9 +14,9 @@ from tocsin.core.coordination.names import Options, StoreNames
 from tocsin.core.coordination.participant.participant import Participant
 from tocsin.model.network import BrokerInfo
 from tocsin.sim.chance import MILLION
-from tocsin.sim.invariants import AllRunning, Invariant
-from tocsin.sim.plan import Profile
-from tocsin.sim.scenario import scenario
+from tocsin.sim.faults.plan import Profile
+from tocsin.sim.runs.invariants import AllRunning, Invariant
+from tocsin.sim.runs.scenario import scenario
 from tocsin.sim.scenarios import coordination
 from tocsin.sim.scenarios.coordination import BROKERS, PLACES, add_coordinators, add_participants
 from tocsin.sim.scenarios.coordination.clients import Clients

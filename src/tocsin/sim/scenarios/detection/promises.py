@@ -6,12 +6,12 @@ from tocsin.core.coordination.participant.participant import Participant
 from tocsin.model.network import Address, broker_address
 from tocsin.ports import Entry
 from tocsin.sim.chance import MILLION
-from tocsin.sim.faults import BadWeather, Crash, Fault, Partition, Pause, Skew, Sleep
-from tocsin.sim.invariants import Invariant
+from tocsin.sim.faults.kinds import BadWeather, Crash, Fault, Partition, Pause, Skew, Sleep
 from tocsin.sim.network import STORE
 from tocsin.sim.node import Status
+from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.world import World
-from tocsin.wire.commands import Lost, decode_batch
+from tocsin.wire.internal.commands import Lost, decode_batch
 
 LATE_US = 12 * MILLION  # by which a suspicion reaches the log: the store applies late, and is asked again
 

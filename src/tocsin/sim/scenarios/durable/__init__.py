@@ -8,9 +8,9 @@ come back to either broker. Some messages are critical, and overtake the others.
 from __future__ import annotations
 
 from tocsin.sim.chance import MILLION
-from tocsin.sim.invariants import Invariant
-from tocsin.sim.plan import Profile
-from tocsin.sim.scenario import scenario
+from tocsin.sim.faults.plan import Profile
+from tocsin.sim.runs.invariants import Invariant
+from tocsin.sim.runs.scenario import scenario
 from tocsin.sim.scenarios.durable import long
 from tocsin.sim.scenarios.durable.population import BROKERS, SETTINGS, fill
 from tocsin.sim.world import World

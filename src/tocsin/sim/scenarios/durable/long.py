@@ -8,10 +8,10 @@ import msgspec
 
 from tocsin.config.coordinator import Coordinator
 from tocsin.config.membership import Membership
-from tocsin.sim.invariants import Invariant
-from tocsin.sim.plan import EVERY_KIND, Profile
+from tocsin.sim.faults.plan import EVERY_KIND, Profile
 from tocsin.sim.process.restless import AlarmingPublisher, Subscriber
 from tocsin.sim.process.stage import LOG
+from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.scenarios.durable.outages import (
     MINUTE_US,
     Unhurried,

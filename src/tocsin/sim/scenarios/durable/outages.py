@@ -15,7 +15,7 @@ import msgspec
 from tocsin.core.machine import Effect, Event
 from tocsin.ports import LogSpec
 from tocsin.sim.chance import MILLION
-from tocsin.sim.plan import Profile
+from tocsin.sim.faults.plan import Profile
 from tocsin.sim.process.restless import Client, Publisher
 from tocsin.sim.world import World
 

@@ -7,10 +7,10 @@ from typing import Final
 
 from tocsin.config import Settings
 from tocsin.ports import LogSpec
-from tocsin.sim.invariants import AllRunning, Invariant
 from tocsin.sim.process.messages import AcknowledgedIsDurable, Written
 from tocsin.sim.process.restless import AlarmingPublisher, Subscriber
 from tocsin.sim.process.stage import LOG, NETWORK, Stage, configured
+from tocsin.sim.runs.invariants import AllRunning, Invariant
 from tocsin.sim.scenarios.durable.promises import Taken, message_key
 from tocsin.sim.scenarios.durable.sessions import (
     CriticalFirst,

@@ -6,13 +6,13 @@ from tocsin.core.delivery.stored_session import StoredSession, decode_session, s
 from tocsin.core.machine import Say
 from tocsin.model.network import Address
 from tocsin.model.publication import Publication
-from tocsin.sim.invariants import Invariant
 from tocsin.sim.process.messages import Receipts, Written, key_in
 from tocsin.sim.process.packets import Key
 from tocsin.sim.process.restless import Client, Subscriber
 from tocsin.sim.process.stage import LOG, SESSIONS
+from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.world import World
-from tocsin.wire.topics import matches
+from tocsin.wire.mqtt.topics import matches
 
 
 def client_at(world: World, address: Address) -> object:

@@ -10,7 +10,6 @@ from tocsin.core.delivery.stored_session import SERVED_S, StoredSession, decode_
 from tocsin.core.machine import PutKey, Say
 from tocsin.model.network import Address
 from tocsin.sim.chance import MILLION
-from tocsin.sim.invariants import Invariant
 from tocsin.sim.process.broker import broker_at
 from tocsin.sim.process.machine import SimulatedProcess
 from tocsin.sim.process.messages import Written
@@ -18,6 +17,7 @@ from tocsin.sim.process.packets import Key
 from tocsin.sim.process.restless import Client, Publisher
 from tocsin.sim.process.signals import Arrived
 from tocsin.sim.process.stage import SESSIONS
+from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.scenarios.durable.promises import Taken, client_at
 from tocsin.sim.world import World
 

@@ -15,11 +15,11 @@ from typing import Final
 from tocsin.config import Settings
 from tocsin.config.budgets import LEAST_BYTES, Budgets
 from tocsin.sim.chance import MILLION
-from tocsin.sim.invariants import AllRunning, Invariant
-from tocsin.sim.plan import EVERY_KIND, Profile
+from tocsin.sim.faults.plan import EVERY_KIND, Profile
 from tocsin.sim.process.restless import Subscriber
 from tocsin.sim.process.stage import NETWORK, Stage, configured
-from tocsin.sim.scenario import scenario
+from tocsin.sim.runs.invariants import AllRunning, Invariant
+from tocsin.sim.runs.scenario import scenario
 from tocsin.sim.scenarios.groups.clients import PatientPublisher, Visitor
 from tocsin.sim.scenarios.groups.promises import promises
 from tocsin.sim.world import World

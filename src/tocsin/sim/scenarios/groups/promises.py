@@ -14,14 +14,14 @@ from tocsin.core.shared.stored_group import StoredGroup, decode_group, decode_in
 from tocsin.core.shared.stored_group import group_key as key_of
 from tocsin.model.network import Address
 from tocsin.ports import Change
-from tocsin.sim.invariants import Invariant
 from tocsin.sim.process.messages import AcknowledgedIsDurable, Written
 from tocsin.sim.process.packets import Key
 from tocsin.sim.process.stage import GROUPS
+from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.scenarios.durable.promises import message_key
 from tocsin.sim.scenarios.durable.sessions import Doors, OnlyTheUsurpedStop, SessionsLast
 from tocsin.sim.world import World
-from tocsin.wire.topics import matches
+from tocsin.wire.mqtt.topics import matches
 
 
 class Cells(Invariant):

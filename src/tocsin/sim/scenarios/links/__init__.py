@@ -15,12 +15,12 @@ from tocsin.config import Settings
 from tocsin.config.membership import Membership
 from tocsin.model.network import Address
 from tocsin.sim.chance import MILLION
-from tocsin.sim.invariants import AllRunning, Invariant
+from tocsin.sim.faults.plan import Profile
 from tocsin.sim.latency import Latency
 from tocsin.sim.network import Link
-from tocsin.sim.plan import Profile
 from tocsin.sim.process.stage import NETWORK, Stage, configured
-from tocsin.sim.scenario import scenario
+from tocsin.sim.runs.invariants import AllRunning, Invariant
+from tocsin.sim.runs.scenario import scenario
 from tocsin.sim.scenarios.links.promises import (
     Flows,
     InOrder,

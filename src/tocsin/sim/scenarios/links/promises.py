@@ -11,13 +11,13 @@ from tocsin.core.coordination.participant.participant import Participant
 from tocsin.core.coordination.state.state import State
 from tocsin.model.network import Address, Scope
 from tocsin.ports import Entry
-from tocsin.sim.faults import Crash, Pause
-from tocsin.sim.invariants import Invariant
+from tocsin.sim.faults.kinds import Crash, Pause
 from tocsin.sim.process.broker import broker_at, coordinator_at
 from tocsin.sim.process.stage import NAMES
+from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.scenarios.links.traffic import Cuts, Message, Station, Traffic, station_of
 from tocsin.sim.world import World
-from tocsin.wire.commands import Lost, decode_batch
+from tocsin.wire.internal.commands import Lost, decode_batch
 
 FLIGHT_US: Final = 6_500_000  # longer than a message waits, and travels
 LOOK_US: Final = 100_000

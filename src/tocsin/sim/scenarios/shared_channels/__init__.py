@@ -14,11 +14,11 @@ from tocsin.config import Settings
 from tocsin.config.budgets import LEAST_BYTES, Budgets
 from tocsin.model.catalogue import encode_definition, key_of
 from tocsin.sim.chance import MILLION
-from tocsin.sim.invariants import AllRunning, Invariant
-from tocsin.sim.plan import EVERY_KIND, Profile
+from tocsin.sim.faults.plan import EVERY_KIND, Profile
 from tocsin.sim.process.restless import Subscriber
 from tocsin.sim.process.stage import CHANNELS, NETWORK, Stage, configured
-from tocsin.sim.scenario import scenario
+from tocsin.sim.runs.invariants import AllRunning, Invariant
+from tocsin.sim.runs.scenario import scenario
 from tocsin.sim.scenarios.channels import look_through_often
 from tocsin.sim.scenarios.channels.clients import ChannelClient
 from tocsin.sim.scenarios.channels.dataset import CHANNEL, FILES, SimulatedFiles

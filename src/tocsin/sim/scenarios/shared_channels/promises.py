@@ -6,10 +6,10 @@ from tocsin.core.shared.stored_group import GROUP_KEYS, decode_group
 from tocsin.model.network import Address
 from tocsin.model.results import decode_notice, decode_subscription, result_position
 from tocsin.ports import Change, Entry
-from tocsin.sim.invariants import Invariant
 from tocsin.sim.process.messages import Written
 from tocsin.sim.process.packets import Key
 from tocsin.sim.process.stage import CHANNELS, GROUPS
+from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.scenarios.channels.dataset import FILES, Row, meant_by, number_of, part_of
 from tocsin.sim.scenarios.channels.promises import Tidy
 from tocsin.sim.scenarios.groups.promises import promises_of_groups

@@ -12,10 +12,10 @@ from typing import Final
 from tocsin.config import Settings
 from tocsin.config.membership import Membership
 from tocsin.sim.chance import MILLION
-from tocsin.sim.invariants import AllRunning, Invariant
-from tocsin.sim.plan import Profile
+from tocsin.sim.faults.plan import Profile
 from tocsin.sim.process.stage import NETWORK, Stage, configured
-from tocsin.sim.scenario import scenario
+from tocsin.sim.runs.invariants import AllRunning, Invariant
+from tocsin.sim.runs.scenario import scenario
 from tocsin.sim.scenarios.streams.clients import Heard, let_act
 from tocsin.sim.scenarios.streams.promises import Complete, InTurn, NothingWaits
 from tocsin.sim.world import World

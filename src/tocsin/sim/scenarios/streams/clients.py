@@ -29,7 +29,7 @@ from tocsin.query import Query, encode_filter, parse
 from tocsin.sim.chance import MILLION, Chance
 from tocsin.sim.process.caller import REFUSED, Caller
 from tocsin.sim.world import World
-from tocsin.wire.topics import META_PREFIX, QUERY_PREFIX, STREAMS_PREFIX
+from tocsin.wire.mqtt.topics import META_PREFIX, QUERY_PREFIX, STREAMS_PREFIX
 
 QUERIES: Final = ("kind = 'lamp'", "room = '1' OR room = '2'", "kind = 'lamp' AND NOT room = '1'")
 NAMES: Final = ("anna", "ben", "cleo")

@@ -9,9 +9,9 @@ from tocsin.model.publication import decode_publication
 from tocsin.model.stream import Metadata
 from tocsin.model.subjects import said_reference
 from tocsin.ports import Entry
-from tocsin.sim.invariants import Invariant
 from tocsin.sim.process.broker import broker_at
 from tocsin.sim.process.stage import LOG
+from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.scenarios.streams.clients import NAMES, Heard, Message, Publisher, Reader
 from tocsin.sim.world import World
 

@@ -17,8 +17,8 @@ from tocsin.config.balance import Balance
 from tocsin.config.recovery import Recovery
 from tocsin.config.replication import Replication
 from tocsin.sim.chance import MILLION
-from tocsin.sim.invariants import Invariant
-from tocsin.sim.scenario import scenario
+from tocsin.sim.runs.invariants import Invariant
+from tocsin.sim.runs.scenario import scenario
 from tocsin.sim.scenarios.survival.doors import fill_doors
 from tocsin.sim.scenarios.survival.drains import GRACE_S
 from tocsin.sim.scenarios.survival.long import LONG, LONG_FAULTS, forgetful

@@ -16,11 +16,10 @@ from tocsin.core.door.door import RETURN_US
 from tocsin.core.machine import Event, Say, Started, TimerFired
 from tocsin.model.network import Address
 from tocsin.sim.chance import MILLION
-from tocsin.sim.invariants import Invariant
 from tocsin.sim.process.caller import Caller
 from tocsin.sim.process.machine import SimulatedProcess
 from tocsin.sim.process.stage import Stage
-from tocsin.sim.scenarios.survival.looking import Brokers
+from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.scenarios.survival.population import (
     COORDINATORS,
     PUBLISHERS,
@@ -30,7 +29,8 @@ from tocsin.sim.scenarios.survival.population import (
     watch_moments,
 )
 from tocsin.sim.scenarios.survival.programs import Pace, Program, Publisher, Resident
-from tocsin.sim.scenarios.survival.recovery import AtHome
+from tocsin.sim.scenarios.survival.promises.looking import Brokers
+from tocsin.sim.scenarios.survival.promises.recovery import AtHome
 from tocsin.sim.world import World
 
 KNOCKERS: Final = ("kai", "lea")

@@ -9,10 +9,10 @@ from tocsin.core.coordination.leader.balancing import KEY, ORDER, Order
 from tocsin.errors import TocsinError
 from tocsin.model.network import Address
 from tocsin.ports import Table
-from tocsin.sim.invariants import Invariant
 from tocsin.sim.process.machine import SimulatedProcess
 from tocsin.sim.process.stage import NAMES
-from tocsin.sim.scenarios.survival.looking import Brokers
+from tocsin.sim.runs.invariants import Invariant
+from tocsin.sim.scenarios.survival.promises.looking import Brokers
 from tocsin.sim.world import World
 
 OPERATOR: Final[Address] = "operator"

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Final
 
 from tocsin.sim.chance import MILLION
-from tocsin.sim.invariants import Invariant
 from tocsin.sim.process.stage import Stage
-from tocsin.sim.scenarios.survival.looking import Brokers
+from tocsin.sim.runs.invariants import Invariant
+from tocsin.sim.scenarios.survival.promises.looking import Brokers
 from tocsin.sim.world import World
 
 # When, in seconds, the machine of which broker moves. Every program has a second broker, which does not.

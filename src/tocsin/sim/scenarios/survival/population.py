@@ -11,31 +11,12 @@ from tocsin.config import Settings
 from tocsin.model.network import Address
 from tocsin.ports import Entry, LogSpec
 from tocsin.sim.chance import MILLION
-from tocsin.sim.invariants import Invariant
-from tocsin.sim.plan import Profile
+from tocsin.sim.faults.plan import Profile
 from tocsin.sim.process.messages import AcknowledgedIsDurable, Written
 from tocsin.sim.process.stage import LOG, NAMES, NETWORK, SESSIONS, Stage, configured
-from tocsin.sim.scenarios.survival.bequests import NotOfTheLiving, WillsAreTold, WillsOnce
-from tocsin.sim.scenarios.survival.copies import BackupsKnow, CopiesAgree
-from tocsin.sim.scenarios.survival.covers import StandbyRoutesWait
-from tocsin.sim.scenarios.survival.deliveries import (
-    Heard,
-    Messages,
-    NothingGivenUp,
-    OnlyUnsettledAgain,
-    Shared,
-    ToldOnce,
-)
+from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.scenarios.survival.drains import OPERATOR, Emptied, operate
-from tocsin.sim.scenarios.survival.looking import PLACE_TAKEN, STANDS_IN, Brokers
 from tocsin.sim.scenarios.survival.moves import Found, schedule_moves
-from tocsin.sim.scenarios.survival.ownership import (
-    LetsGo,
-    OneOwner,
-    OneStandsIn,
-    SessionsLast,
-    SubscriptionsAreStored,
-)
 from tocsin.sim.scenarios.survival.programs import (
     KIND,
     QUERY,
@@ -48,10 +29,36 @@ from tocsin.sim.scenarios.survival.programs import (
     Subscriber,
     key_of,
 )
-from tocsin.sim.scenarios.survival.promotion import BestStandby
-from tocsin.sim.scenarios.survival.recovery import AtHome, Bounded, InPlace, NobodyIsOusted, Recovers, Settled
+from tocsin.sim.scenarios.survival.promises.bequests import NotOfTheLiving, WillsAreTold, WillsOnce
+from tocsin.sim.scenarios.survival.promises.copies import BackupsKnow, CopiesAgree
+from tocsin.sim.scenarios.survival.promises.covers import StandbyRoutesWait
+from tocsin.sim.scenarios.survival.promises.deliveries import (
+    Heard,
+    Messages,
+    NothingGivenUp,
+    OnlyUnsettledAgain,
+    Shared,
+    ToldOnce,
+)
+from tocsin.sim.scenarios.survival.promises.looking import PLACE_TAKEN, STANDS_IN, Brokers
+from tocsin.sim.scenarios.survival.promises.ownership import (
+    LetsGo,
+    OneOwner,
+    OneStandsIn,
+    SessionsLast,
+    SubscriptionsAreStored,
+)
+from tocsin.sim.scenarios.survival.promises.promotion import BestStandby
+from tocsin.sim.scenarios.survival.promises.recovery import (
+    AtHome,
+    Bounded,
+    InPlace,
+    NobodyIsOusted,
+    Recovers,
+    Settled,
+)
 from tocsin.sim.world import World
-from tocsin.wire.commands import Lost, decode_batch
+from tocsin.wire.internal.commands import Lost, decode_batch
 
 BROKERS: Final = (
     configured("north-1", "north"),

@@ -14,13 +14,13 @@ from tocsin.core.machine import Say
 from tocsin.model.network import Address, Role
 from tocsin.ports import Entry
 from tocsin.sim.chance import MILLION
-from tocsin.sim.invariants import Invariant
 from tocsin.sim.process.broker import coordinator_at
 from tocsin.sim.process.stage import NAMES, configured
-from tocsin.sim.scenarios.survival.looking import Brokers, Running
+from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.scenarios.survival.population import BROKERS, COORDINATORS, FAULTS
+from tocsin.sim.scenarios.survival.promises.looking import Brokers, Running
 from tocsin.sim.world import World
-from tocsin.wire.commands import Left, Lost, Promoted, Said, decode_batch
+from tocsin.wire.internal.commands import Left, Lost, Promoted, Said, decode_batch
 
 WANTED: Final = 1
 RECOVERY: Final = Recovery(will_grace_s=5, standbys_wanted=WANTED, recruit_after_s=1)

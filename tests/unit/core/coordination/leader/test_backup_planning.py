@@ -18,7 +18,7 @@ from tocsin.core.coordination.leader.timers import CoordinatorTimer
 from tocsin.core.coordination.state.backups import Backups
 from tocsin.core.machine import Append
 from tocsin.model.network import BrokerInfo, Entrance, Scheme
-from tocsin.wire.commands import Joined, Planned
+from tocsin.wire.internal.commands import Joined, Planned
 
 DOOR = (Entrance(Scheme.MQTT, "x:1883"),)
 NORTH_1, SOUTH_1 = (msgspec.structs.replace(each, entrances=DOOR) for each in (NORTH, SOUTH))

@@ -14,7 +14,7 @@ from tocsin.core.coordination.leader.balancing import (
 from tocsin.core.survival.refuges import RefugePlan
 from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
 from tocsin.ports import Change
-from tocsin.wire.control import Moves
+from tocsin.wire.internal.control import Moves
 
 SECOND = 1_000_000
 RULES = BalanceRules(enabled=True, rate=10, threshold=200, grace_us=5 * SECOND)

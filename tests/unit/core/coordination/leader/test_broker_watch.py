@@ -8,8 +8,8 @@ from tocsin.core.coordination.leader.broker_watch import Attention
 from tocsin.core.coordination.state.state import State
 from tocsin.core.machine import Send
 from tocsin.model.network import BrokerInfo, Role, broker_address
-from tocsin.wire.commands import Joined, Left, Lost, Said
-from tocsin.wire.control import Beat, Pulse
+from tocsin.wire.internal.commands import Joined, Left, Lost, Said
+from tocsin.wire.internal.control import Beat, Pulse
 
 
 def state_of(*names: str) -> State:

@@ -13,7 +13,7 @@ from tocsin.core.coordination.leader.drafting import Draft, Drafter
 from tocsin.core.coordination.names import StoreNames
 from tocsin.core.coordination.state.state import State
 from tocsin.model.stream import Value
-from tocsin.wire.commands import (
+from tocsin.wire.internal.commands import (
     ClientBack,
     Elected,
     Interests,
@@ -26,7 +26,7 @@ from tocsin.wire.commands import (
     decode_batch,
     encode_command,
 )
-from tocsin.wire.notices import Item, Notice, decode_notice, encode_item
+from tocsin.wire.internal.notices import Item, Notice, decode_notice, encode_item
 
 PLACES = StoreNames("net")
 LAMPS = QUERIES[0]

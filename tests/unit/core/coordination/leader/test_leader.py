@@ -28,7 +28,7 @@ from tocsin.core.machine import (
 from tocsin.core.survival.refuges import checksum
 from tocsin.errors import StoreFull
 from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
-from tocsin.wire.commands import (
+from tocsin.wire.internal.commands import (
     Batch,
     ClientAway,
     Elected,
@@ -43,8 +43,8 @@ from tocsin.wire.commands import (
     Streams,
     decode_batch,
 )
-from tocsin.wire.control import Beat, Expected, KnownUpTo, Pulse, Refresh, Seen, Unknown
-from tocsin.wire.notices import decode_notice
+from tocsin.wire.internal.control import Beat, Expected, KnownUpTo, Pulse, Refresh, Seen, Unknown
+from tocsin.wire.internal.notices import decode_notice
 
 # ── leading ─────────────────────────────────────────────────────────────────────────────────────────────────
 

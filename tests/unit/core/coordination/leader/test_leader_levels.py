@@ -16,8 +16,8 @@ from tocsin.model import versions
 from tocsin.model.network import BrokerInfo, Role
 from tocsin.model.versions import Levels, fits
 from tocsin.ports import Entry, Page
-from tocsin.wire.commands import Elected, Joined, Limits, Raised, Said
-from tocsin.wire.control import Unspoken
+from tocsin.wire.internal.commands import Elected, Joined, Limits, Raised, Said
+from tocsin.wire.internal.control import Unspoken
 
 NORTH = BrokerInfo("north", "n", Role.EDGE, "127.0.0.1", 1)
 SOUTH = BrokerInfo("south", "s", Role.EDGE, "127.0.0.1", 1)

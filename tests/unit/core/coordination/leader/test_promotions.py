@@ -11,7 +11,7 @@ import pytest
 from tests.unit.core.coordination.desk import OPTIONS, Desk, of, sent
 from tests.unit.core.coordination.leader.test_backup_planning import NORTH_1, with_two
 from tocsin.config import Scoring
-from tocsin.core.assignment.scoring import Resource, score
+from tocsin.core.assignment.ranking.scoring import Resource, score
 from tocsin.core.coordination.leader.promotions import (
     ANSWER_US,
     ARRIVE_US,
@@ -27,9 +27,9 @@ from tocsin.core.coordination.leader.timers import CoordinatorTimer
 from tocsin.core.coordination.state.backups import Backups, Survival
 from tocsin.core.machine import Effect, Say
 from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
-from tocsin.wire.commands import Joined, Left, Promoted
-from tocsin.wire.control import Unknown
-from tocsin.wire.summaries import UNMEASURED, Summary
+from tocsin.wire.internal.commands import Joined, Left, Promoted
+from tocsin.wire.internal.control import Unknown
+from tocsin.wire.internal.summaries import UNMEASURED, Summary
 
 DOOR = (Entrance(Scheme.MQTT, "x:1883"),)
 

@@ -25,8 +25,8 @@ from tocsin.core.coordination.state.backups import Backups, Survival
 from tocsin.core.machine import Append, Effect, Say
 from tocsin.core.survival.refuges import ROOMY
 from tocsin.model.network import BrokerInfo, Role
-from tocsin.wire.commands import Joined, Left, Planned, Promoted
-from tocsin.wire.control import Beat, Pulse
+from tocsin.wire.internal.commands import Joined, Left, Planned, Promoted
+from tocsin.wire.internal.control import Beat, Pulse
 
 SECOND = 1_000_000
 RULES = RecruitRules(wanted=1, after_us=60 * SECOND)

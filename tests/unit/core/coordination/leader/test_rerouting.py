@@ -14,8 +14,8 @@ from tocsin.core.coordination.leader.timers import CoordinatorTimer
 from tocsin.core.coordination.participant.network_view import NetworkView
 from tocsin.core.machine import Received, Say, Send
 from tocsin.model.network import Scope, broker_address
-from tocsin.wire.commands import Joined, Lost, Rerouted, Said, Shunned
-from tocsin.wire.control import Links, Measure
+from tocsin.wire.internal.commands import Joined, Lost, Rerouted, Said, Shunned
+from tocsin.wire.internal.control import Links, Measure
 
 
 def network() -> Network:

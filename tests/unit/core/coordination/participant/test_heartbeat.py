@@ -20,7 +20,7 @@ from tocsin.core.survival.homes import STEADY
 from tocsin.core.survival.refuges import checksum
 from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
 from tocsin.ports import Page
-from tocsin.wire.control import Beat, Pulse, Unknown
+from tocsin.wire.internal.control import Beat, Pulse, Unknown
 
 BEAT_US = 500_000
 MOST_US = 5_000_000

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tocsin.core.coordination.participant import inbox as module
 from tocsin.core.coordination.participant.inbox import Complete, Inbox
-from tocsin.wire.notices import AnyItem, Left, Notice, Refused
+from tocsin.wire.internal.notices import AnyItem, Left, Notice, Refused
 
 
 def notice(

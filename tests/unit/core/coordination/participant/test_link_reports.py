@@ -12,8 +12,8 @@ from tocsin.core.coordination.participant.link_reports import (
 )
 from tocsin.core.coordination.participant.signals import LinksEnded, LinksSeen, MeasureLinks
 from tocsin.core.links.path import STEADY_US
-from tocsin.wire.control import CUTS_MAX, PEERS_MAX, Links, Measure, Pulse
-from tocsin.wire.notices import Bypass
+from tocsin.wire.internal.control import CUTS_MAX, PEERS_MAX, Links, Measure, Pulse
+from tocsin.wire.internal.notices import Bypass
 
 SECOND_US = 1_000_000
 KNOWN = Bypass((("b", ("c",)),), ())

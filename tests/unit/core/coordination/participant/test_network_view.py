@@ -19,7 +19,7 @@ from tocsin.core.machine import Effect
 from tocsin.model.network import Route, Scope
 from tocsin.model.stream import Metadata, Value
 from tocsin.query import parse
-from tocsin.wire.notices import Changed, Described, Item, Joined, Left, QuerySet, Routes
+from tocsin.wire.internal.notices import Changed, Described, Item, Joined, Left, QuerySet, Routes
 
 QUERIES = {"q": "kind = 'lamp'"}
 ONE: dict[str, Value] = {"kind": "lamp", "n": 1}

@@ -45,9 +45,9 @@ from tocsin.model.network import BrokerInfo, Entrance, Role, Route, Scheme, Scop
 from tocsin.model.stream import Value
 from tocsin.model.versions import speaks
 from tocsin.ports import Page
-from tocsin.wire import notices
-from tocsin.wire.commands import ClientBack, Interests, Joined, Streams
-from tocsin.wire.control import Beat, KnownUpTo, Moves, Pulse, Refresh, Seen, Submit, Unknown
+from tocsin.wire.internal import notices
+from tocsin.wire.internal.commands import ClientBack, Interests, Joined, Streams
+from tocsin.wire.internal.control import Beat, KnownUpTo, Moves, Pulse, Refresh, Seen, Submit, Unknown
 
 # ── joining ─────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -25,8 +25,16 @@ from tocsin.core.machine import (
     ReadLog,
     SetTimer,
 )
-from tocsin.wire.commands import ClientAway, ClientBack, ClientGone, Interests, Left, Queries, Streams
-from tocsin.wire.control import Expected, Pulse, Submit
+from tocsin.wire.internal.commands import (
+    ClientAway,
+    ClientBack,
+    ClientGone,
+    Interests,
+    Left,
+    Queries,
+    Streams,
+)
+from tocsin.wire.internal.control import Expected, Pulse, Submit
 
 
 def test_a_change_is_said_at_once_and_a_burst_behind_it_together() -> None:

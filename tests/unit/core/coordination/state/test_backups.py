@@ -21,8 +21,8 @@ from tocsin.core.coordination.state import backups as module
 from tocsin.core.coordination.state.backups import Backups, Survival, Vacancy
 from tocsin.core.coordination.state.state import State
 from tocsin.model.network import BrokerInfo, Role
-from tocsin.wire.commands import Batch
-from tocsin.wire.notices import Backed, Item, Moved, Promote, TakeOver
+from tocsin.wire.internal.commands import Batch
+from tocsin.wire.internal.notices import Backed, Item, Moved, Promote, TakeOver
 
 N, S = NORTH, SOUTH
 

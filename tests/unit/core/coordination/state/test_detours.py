@@ -11,8 +11,8 @@ from tocsin.core.coordination.state.detours import Detours
 from tocsin.core.coordination.state.snapshot import restore, take
 from tocsin.core.coordination.state.state import State
 from tocsin.model.network import BrokerInfo, Role, Route, Scope
-from tocsin.wire.commands import Interests, Joined, Lost, Rerouted, Said, Shunned
-from tocsin.wire.notices import Bypass, Item, Routes
+from tocsin.wire.internal.commands import Interests, Joined, Lost, Rerouted, Said, Shunned
+from tocsin.wire.internal.notices import Bypass, Item, Routes
 
 NAMES = ("a", "b", "c", "d")
 INFOS = {name: BrokerInfo(name, "north", Role.EDGE, "127.0.0.1", 1) for name in NAMES}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tocsin.core.coordination.state.interest import Interest
 from tocsin.model.network import BrokerInfo, Role, Route, Scope
-from tocsin.wire.notices import Routes
+from tocsin.wire.internal.notices import Routes
 
 
 def info(name: str, port: int = 1) -> BrokerInfo:

@@ -11,8 +11,8 @@ from tocsin.core.coordination.state import snapshot
 from tocsin.core.coordination.state.state import State
 from tocsin.errors import Malformed
 from tocsin.model.versions import UNREADABLE
-from tocsin.wire import commands as parts
-from tocsin.wire.commands import Batch, BrokerCommand, Interests, Joined, Queries, Said, Streams
+from tocsin.wire.internal import commands as parts
+from tocsin.wire.internal.commands import Batch, BrokerCommand, Interests, Joined, Queries, Said, Streams
 
 
 @settings(max_examples=200, deadline=None)

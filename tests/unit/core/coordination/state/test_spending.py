@@ -11,9 +11,9 @@ from tocsin.core.coordination.state.spending import Spending, told_bytes
 from tocsin.core.coordination.state.state import State
 from tocsin.model.network import Route, Scope
 from tocsin.model.stream import Value
-from tocsin.wire import notices
-from tocsin.wire.commands import Batch, Limits
-from tocsin.wire.notices import encode_item
+from tocsin.wire.internal import notices
+from tocsin.wire.internal.commands import Batch, Limits
+from tocsin.wire.internal.notices import encode_item
 
 SECOND_US = 1_000_000
 LIMITS = Limits(told_burst_bytes=1_000, told_rate_bytes=100)

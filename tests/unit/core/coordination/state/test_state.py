@@ -15,8 +15,8 @@ from tocsin.core.coordination.state.state import Outcome, State
 from tocsin.model.network import Route, Scope
 from tocsin.model.stream import KEYS_MAX, LISTING, PERMANENT, Metadata, Value, size_of
 from tocsin.sim.scenarios.coordination.model import Model
-from tocsin.wire import notices
-from tocsin.wire.commands import (
+from tocsin.wire.internal import notices
+from tocsin.wire.internal.commands import (
     Batch,
     BrokerCommand,
     ClientAway,
