@@ -8,7 +8,7 @@ refused: with 0x87 where the answer can say so (MQTT 5); in 3.1.1 it is acknowle
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from mqtt5 import (
@@ -95,8 +95,10 @@ class Conversation:
     def inbound_ids(self) -> tuple[int, ...]:
         return self._inbound.held()
 
-    def restore(self, subscriptions: Iterable[str], inbound: Iterable[int]) -> None:
-        self._subscriptions.restore(subscriptions)
+    def restore(
+        self, subscriptions: Iterable[str], inbound: Iterable[int], requests: Mapping[str, str]
+    ) -> None:
+        self._subscriptions.restore(subscriptions, requests)
         self._inbound.restore(inbound)
 
     def permit(self, publish: Permission | None, subscribe: Permission | None) -> None:

@@ -53,7 +53,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, ClassVar, NoReturn
 
@@ -191,9 +191,12 @@ class Session(TableMachine):
 
     # ── between Accepted and its answer ─────────────────────────────────────────────────────────────────────
 
-    def restore(self, subscriptions: Iterable[str], inbound: Iterable[int]) -> None:
-        """Restore the stored session: its subscriptions as the client wrote them, and ``inbound_ids``."""
-        self._resuming("restore").restore(subscriptions, inbound)
+    def restore(
+        self, subscriptions: Iterable[str], inbound: Iterable[int], requests: Mapping[str, str] = {}
+    ) -> None:
+        """Restore the stored session: its subscriptions as the client wrote them, ``inbound_ids``, and the requests of
+        quality of those subscriptions that have one."""
+        self._resuming("restore").restore(subscriptions, inbound, requests)
 
     def permit(self, *, publish: Permission | None = None, subscribe: Permission | None = None) -> None:
         """Ask these of every topic and filter; None: all are allowed. Also while connected, as rights may change."""
