@@ -76,7 +76,10 @@ def meets(offer: Offer, request: Request) -> bool:
 
 def _alike(one: str, other: str) -> bool:
     """Wildcards may be on either side; of two names with wildcards only equal ones are alike."""
-    return one == other or fnmatchcase(one, other) or fnmatchcase(other, one)
+    if one == other:
+        return True
+    patterns = [name for name in (one, other) if "*" in name or "?" in name]
+    return len(patterns) == 1 and (fnmatchcase(one, other) or fnmatchcase(other, one))
 
 
 def _longer(offered_us: int | None, requested_us: int) -> bool:
