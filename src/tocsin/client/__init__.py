@@ -26,3 +26,10 @@ from tocsin.client.values import Changed as Changed
 from tocsin.client.values import Joined as Joined
 from tocsin.client.values import Left as Left
 from tocsin.client.values import Set as Set
+from tocsin.core.quality.texts import QualityInvalid as QualityInvalid
+from tocsin.model.quality import Durability as Durability
+from tocsin.model.quality import Liveliness as Liveliness
+from tocsin.model.quality import Offer as Offer
+from tocsin.model.quality import Ownership as Ownership
+from tocsin.model.quality import Reliability as Reliability
+from tocsin.model.quality import Request as Request

@@ -28,7 +28,7 @@ written ``%2C``, ``%2F``, ``%2B``, ``%23`` and ``%25``. In user properties (``re
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any, Final, TypeVar
@@ -247,14 +247,21 @@ def request_text(request: Request) -> str:
     return _written(request, _REQUESTED)
 
 
+def policies_of(offer: Offer | str) -> list[tuple[str, str]]:
+    """An offer as policies and their values. Raises ``QualityInvalid``."""
+    said = read_offer(offer) if isinstance(offer, str) else offer
+    return list(_policies(said, _OFFERED))
+
+
 def _written(quality: Offer | Request, policies: Mapping[str, tuple[str, Any]]) -> str:
-    said = []
+    return ",".join(f"{policy}={value.translate(_WRITTEN)}" for policy, value in _policies(quality, policies))
+
+
+def _policies(quality: Offer | Request, policies: Mapping[str, tuple[str, Any]]) -> Iterator[tuple[str, str]]:
     for policy, (field, _) in sorted(policies.items()):
         value = getattr(quality, field)
-        if value is None or value is False or value == ():
-            continue
-        said.append(f"{policy}={value_text(field, value).translate(_WRITTEN)}")
-    return ",".join(said)
+        if not (value is None or value is False or value == ()):
+            yield policy, value_text(field, value)
 
 
 def value_text(field: str, value: Any) -> str:
