@@ -202,6 +202,12 @@ def landmark(
             help=f"Only this experiment: {', '.join(LANDMARK_EXPERIMENTS)}. Repeatable.",
         ),
     ] = None,
+    runs: Annotated[
+        int | None,
+        typer.Option(
+            "--runs", metavar="N", min=1, max=1_000, help="Runs of `latency`, of each number of failures."
+        ),
+    ] = None,
     seed: SeedOption = 1,
 ) -> None:
     """Repeat the experiments of the Landmark paper on real processes, and compare the results with the paper's.
@@ -209,7 +215,8 @@ def landmark(
     `control`: the traffic of 10 to 40 idle brokers (Table 1). `objects`: the traffic that the loss of a broker
     causes, by what it had (Tables 2 and 3). `latency`: 1 to 5 of 24 brokers are killed at once (Table 4). `sequence`:
     every message of a publisher while its subscriber's broker fails and is replaced (Figure 8). `scale`: Tables 1 and
-    4 with up to 1 000 brokers, in virtual time and one process. About 45 minutes in all.
+    4 with up to 1 000 brokers, in virtual time and one process. About 45 minutes in all. `bandwidth`: Table 4 over a
+    network that carries less; only if it is named, and in a network namespace of its own.
 
         tocsin lab landmark --out results
 
@@ -219,10 +226,12 @@ def landmark(
 
         tocsin lab landmark --only scale
 
+        unshare --map-root-user --net tocsin lab landmark --only bandwidth
+
     Ctrl-C ends it after the part that runs, and keeps what there is (twice: at once).
     """
     _check_names(only, LANDMARK_EXPERIMENTS)
-    plan, chosen = plan_landmark(quick=quick, seed=seed), tuple(only or LANDMARK_EXPERIMENTS)
+    plan, chosen = plan_landmark(quick=quick, seed=seed, runs=runs), tuple(only or landmarks.DEFAULT)
     results = _perform(out, lambda stage: landmarks.run(plan, stage, chosen, _command()))
     words = f"{landmarks.draw(results, out)}; samples and tables are in {out}"
     _conclude(landmarks.heading(results), (_table(landmarks.comparisons(results)),), words, results.partial)
