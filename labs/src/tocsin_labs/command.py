@@ -149,6 +149,12 @@ def prototype(
             "--emergencies", metavar="FILE", help="A trace of emergencies; a generated one by default."
         ),
     ] = None,
+    runs: Annotated[
+        int | None,
+        typer.Option(
+            "--runs", metavar="N", help="Failures of each kind for each number of subscribers; 20 by default."
+        ),
+    ] = None,
     traces: Annotated[
         Path | None, typer.Option("--write-traces", metavar="DIR", help="Write the generated traces to DIR.")
     ] = None,
@@ -157,12 +163,15 @@ def prototype(
     """Repeat the measurements of the REAPS paper on real processes, and compare the results with the paper's.
 
     Four brokers in two clusters, 400 people who walk through a city, and a channel on Spark that tells each of them of
-    emergencies nearby. One broker is stopped, killed, and killed while its neighbour is down: how soon are its
-    subscribers served again (3a), and how does that grow with their number (3b)? About eight minutes.
+    emergencies nearby. One broker is stopped, killed, or frozen, and killed or frozen while its neighbour is down: how
+    soon are its subscribers served again (3a), and how does that grow with their number (3b)? About three hours; ten
+    minutes with `--runs 1`.
 
         tocsin lab reaps prototype --out results
 
         tocsin lab reaps prototype --quick
+
+        tocsin lab reaps prototype --runs 5
 
         tocsin lab reaps prototype --only 3a --movement movements.txt --emergencies emergencies.txt
 
@@ -175,7 +184,7 @@ def prototype(
 
     _check_names(only, FIGURES)
     extra.check_installed()
-    plan = plan_prototype(quick=quick, seed=seed, figures=only)
+    plan = plan_prototype(quick=quick, seed=seed, figures=only, runs=runs)
     script = plan.script(0, movement, emergencies)
     if traces is not None:
         places, happenings = prototypes.write_traces(script, traces)
