@@ -31,16 +31,20 @@ class Removal:
         self.moved = 0  # clients that were told to go elsewhere
         self._log = structlog.get_logger()
 
-    def told(self, moves: Moves | None) -> None:
-        """The leader wants clients elsewhere; None: no more."""
+    def told(self, moves: Moves | None) -> bool:
+        """The leader wants clients elsewhere; None: no more. Whether the broker takes new clients no more, or again."""
         drains = moves is not None and moves.drain
-        if drains != self.drains:
+        changed = drains != self.drains
+        if changed:
             self.drains = drains
             self._listener.drain(drains)
             words = "this broker is being emptied" if drains else "this broker takes clients again"
             self._log.warning(words, broker=self._broker, clients=self._listener.clients)
-        if moves is None:
-            return
+        if moves is not None:
+            self._move(moves)
+        return changed
+
+    def _move(self, moves: Moves) -> None:
         for each in self._choice.choose(moves, self._movers(), now_us()):
             connection = self._listener.register.present.get(each.client)
             if connection is not None:

@@ -45,6 +45,8 @@ class Beat(ControlMessage, frozen=True, gc=False, tag="B"):
     refuges: Number = 0  # the checksum of the refuges that it knows
     clients: Number = 0  # that are connected to it
     recruited: bool = False  # it is being emptied to stand by: a new leader goes on with that
+    # It takes no new clients, because it is being emptied. None: it is of an earlier release, which does not say.
+    refuses: bool | None = None
 
 
 class Submit(ControlMessage, frozen=True, gc=False):

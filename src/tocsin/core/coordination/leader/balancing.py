@@ -16,6 +16,8 @@ Invariants:
 
 - Nobody is moved to a broker that is being emptied or full, and nobody is moved if there is no other broker.
 - Only connected clients are counted and moved. The session of a client that is away is in the store, and stays there.
+- A broker is empty when it has said, in one beat, that it takes no new clients and has none. What it said of its
+  clients before it had heard of the drain is not believed: they may have come since.
 """
 
 from __future__ import annotations
@@ -30,11 +32,14 @@ from tocsin.errors import FormatNewer, Malformed
 from tocsin.model.network import BrokerInfo, Role
 from tocsin.model.versions import Packed
 from tocsin.ports import Change
-from tocsin.wire.internal.control import Moves
+from tocsin.wire.internal.control import Beat, Moves
 
 KEY: Final = "core.drain."  # of the cells of orders, with the broker's name behind
 SECOND_US: Final = 1_000_000
 SPAN_MAX_US: Final = 2 * SECOND_US  # a broker that was not heard for longer does not move more for that
+# After which a broker that does not say whether it takes new clients is believed to take none: it counts its clients
+# once a second, and tells of them with the next beat.
+UNSAID_US: Final = 3 * SECOND_US
 
 
 class Order(msgspec.Struct, frozen=True, array_like=True):
@@ -94,6 +99,20 @@ class Emptying(msgspec.Struct, frozen=True):
     broker: str
     clients: int  # that are still connected to it
     here: bool  # the broker is there
+    refuses: bool  # it has said that it takes no new clients: from then on their number means something
+
+    @property
+    def empty(self) -> bool:
+        """Nobody is connected to it, and nobody will be."""
+        return not self.here or (self.refuses and not self.clients)
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """What a broker has said of its clients last."""
+
+    incarnation: int
+    clients: int
+    refuses: bool  # it takes no new ones
 
 
 class Balance:
@@ -102,7 +121,7 @@ class Balance:
     def __init__(self, orders: DrainOrders, rules: BalanceRules) -> None:
         self._orders = orders
         self._rules = rules
-        self._clients: dict[str, int] = {}
+        self._heard: dict[str, Heard] = {}
         self._told_us: dict[str, int] = {}  # broker → when it was told of moves last
         self._began_us: dict[str, int] = {}  # broker → since when it is being emptied, for this leader
         self._moving: dict[str, tuple[str, str]] = {}  # cluster → from which broker to which, while balancing
@@ -122,26 +141,33 @@ class Balance:
     @property
     def clients(self) -> Mapping[str, int]:
         """How many clients brokers have, as they have said."""
-        return self._clients
+        return {broker: each.clients for broker, each in self._heard.items()}
 
-    def heard(self, broker: str, clients: int) -> None:
-        """A broker has so many clients."""
-        self._clients[broker] = clients
+    def heard(self, beat: Beat, now_us: int) -> None:
+        """A broker has so many clients, and takes more or not."""
+        broker, refuses = beat.broker, beat.refuses
+        if refuses is None:
+            began_us = self._began_us.get(broker)
+            refuses = began_us is not None and now_us - began_us >= UNSAID_US
+        self._heard[broker] = Heard(beat.incarnation, beat.clients, refuses and broker in self.drained)
 
-    def emptying(self, members: Iterable[str]) -> tuple[Emptying, ...]:
-        """The brokers that an operator has emptied, and how far that is."""
-        here = frozenset(members)
-        return tuple(
-            Emptying(each, self._clients.get(each, 0) if each in here else 0, each in here)
-            for each in sorted(self.ordered)
-        )
+    def emptying(self, members: Mapping[str, int]) -> tuple[Emptying, ...]:
+        """The brokers that an operator has emptied, and how far that is. ``members`` are the brokers that are there,
+        with their incarnations: what an earlier one said of its clients is over with it."""
+        return tuple(self._emptying(each, members.get(each)) for each in sorted(self.ordered))
+
+    def _emptying(self, broker: str, incarnation: int | None) -> Emptying:
+        said = self._heard.get(broker)
+        if said is None or said.incarnation != incarnation:
+            return Emptying(broker, 0, incarnation is not None, False)
+        return Emptying(broker, said.clients, True, said.refuses)
 
     def look(self, brokers: Iterable[BrokerInfo], loads: Mapping[str, int]) -> None:
         """Decide from which broker to which clients move, in each cluster."""
         known = {each.id: each for each in brokers}
-        for table in (self._clients, self._told_us):
-            for gone in [each for each in table if each not in known]:
-                del table[gone]
+        for gone in [each for each in self._heard if each not in known]:
+            del self._heard[gone]
+        self._told_us = {each: at for each, at in self._told_us.items() if each in known}
         self._began_us = {each: at for each, at in self._began_us.items() if each in self.drained}
         self._moving = self._choose(known.values(), loads) if self._rules.enabled else {}
 

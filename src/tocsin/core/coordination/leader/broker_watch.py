@@ -112,7 +112,7 @@ class Attention:
         broker = beat.broker
         self.detector.beat(broker, beat.incarnation, beat.number, beat.interval_ms * 1_000, now_us)
         self._loads[broker] = beat.load
-        self.balance.heard(broker, beat.clients)
+        self.balance.heard(beat, now_us)
         member = self._state.members[broker]
         refuges = self._refuges.news(member.info, beat.refuges)
         homes = self._refuges.homes(beat.homes) if beat.homes else None

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Final
 
 from tocsin.core.coordination.leader.balancing import KEY, ORDER, Order
 from tocsin.errors import TocsinError
 from tocsin.model.network import Address
 from tocsin.ports import Table
+from tocsin.sim.chance import MILLION
+from tocsin.sim.node import Status
+from tocsin.sim.process.broker import coordinator_at
 from tocsin.sim.process.machine import SimulatedProcess
 from tocsin.sim.process.stage import NAMES
 from tocsin.sim.runs.invariants import Invariant
@@ -18,7 +22,14 @@ from tocsin.sim.world import World
 OPERATOR: Final[Address] = "operator"
 GRACE_S: Final = 5
 # When, in seconds, an operator has which broker emptied (True), or lets it take clients again. The last order stands.
-ORDERS: Final = ((6, "north-1", True), (20, "north-1", False), (24, "south-2", True))
+# The second order for north-1 comes when it has no clients, mostly, and takes them.
+ORDERS: Final = (
+    (6, "north-1", True),
+    (18.3, "north-1", False),
+    (20.3, "north-1", True),
+    (22.3, "north-1", False),
+    (24, "south-2", True),
+)
 AGAIN_S: Final = 1.0
 
 
@@ -62,3 +73,52 @@ class Emptied(Invariant):
         for running in self._brokers.named(broker):
             if running.clients:
                 self.broken(f"{broker} still has {', '.join(running.clients)}")
+
+
+LOOK_US: Final = MILLION // 20
+PLAIN_US: Final = (
+    3 * MILLION
+)  # for which nothing was wrong: a leader has told a broker by then, and has heard it
+
+
+class EmptyTakesNobody(Invariant):
+    """A broker takes no new clients from when the leader says that it is empty.
+
+    Only what is plain is judged: a leader and a broker that were awake for a while, with a calm network. Otherwise
+    another leader, which has not heard of the order yet, may have told the broker something else.
+    """
+
+    name = "a broker that is said to be empty takes no new clients"
+
+    def __init__(self, brokers: Brokers, coordinators: tuple[str, ...], until_us: int) -> None:
+        self._brokers = brokers
+        self._coordinators = coordinators
+        self._until_us = until_us
+        self._wrong_us = 0
+
+    def attach(self, world: World) -> None:
+        self._look(world)
+
+    def _look(self, world: World) -> None:
+        now_us = world.now_us
+        nodes = (*self._brokers.nodes, *self._coordinators)
+        awake = all(world.node(each).status is Status.RUNNING for each in nodes)
+        if not awake or not self._brokers.is_calm():
+            self._wrong_us = now_us
+        elif now_us - self._wrong_us > PLAIN_US:
+            for each in self._coordinators:
+                self._judge(world, each)
+        if now_us < self._until_us:
+            world.at(now_us + LOOK_US, partial(self._look, world))
+
+    def _judge(self, world: World, coordinator: str) -> None:
+        machine = coordinator_at(world, coordinator)
+        if machine is None or machine.leader is None:
+            return
+        members = machine.replica.members
+        here = {broker: member.incarnation for broker, member in members.items()}
+        for found in machine.leader.attention.balance.emptying(here):
+            for running in self._brokers.named(found.broker):
+                same = running.member.incarnation == here.get(found.broker)
+                if found.empty and same and not running.drains:
+                    self.broken(f"{coordinator} says that {found.broker} is empty, and it takes clients")

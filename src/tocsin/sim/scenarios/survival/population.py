@@ -15,7 +15,7 @@ from tocsin.sim.faults.plan import Profile
 from tocsin.sim.process.messages import AcknowledgedIsDurable, Written
 from tocsin.sim.process.stage import LOG, NAMES, NETWORK, SESSIONS, Stage, configured
 from tocsin.sim.runs.invariants import Invariant
-from tocsin.sim.scenarios.survival.drains import OPERATOR, Emptied, operate
+from tocsin.sim.scenarios.survival.drains import OPERATOR, Emptied, EmptyTakesNobody, operate
 from tocsin.sim.scenarios.survival.moves import Found, schedule_moves
 from tocsin.sim.scenarios.survival.programs import (
     KIND,
@@ -161,6 +161,8 @@ def fill(
         schedule_moves(world, stage, brokers)
     watch_moments(world)
     kept = promises(brokers, programs, setting, in_the_end(stage, brokers, programs, setting))
+    if setting.drains:
+        kept.append(EmptyTakesNobody(brokers, COORDINATORS, setting.trouble_us + setting.settle_us))
     return [*kept, *more(brokers)]
 
 

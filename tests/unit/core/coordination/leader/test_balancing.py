@@ -5,6 +5,7 @@ from __future__ import annotations
 from tocsin.core.coordination.leader.balancing import (
     KEY,
     ORDER,
+    UNSAID_US,
     Balance,
     BalanceRules,
     DrainOrders,
@@ -14,7 +15,7 @@ from tocsin.core.coordination.leader.balancing import (
 from tocsin.core.survival.refuges import RefugePlan
 from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme
 from tocsin.ports import Change
-from tocsin.wire.internal.control import Moves
+from tocsin.wire.internal.control import Beat, Moves
 
 SECOND = 1_000_000
 RULES = BalanceRules(enabled=True, rate=10, threshold=200, grace_us=5 * SECOND)
@@ -46,6 +47,14 @@ class Desk:
     def drain(self, name: str) -> None:
         self.orders.watched(Change("put", f"{KEY}{name}", ORDER.write(Order(1))))
         self.look()
+
+    def beat(self, name: str, clients: int, *, refuses: bool | None, now_us: int = 0) -> None:
+        self.balance.heard(Beat(name, 1, 0, clients=clients, refuses=refuses), now_us)
+
+    def emptying(self, **members: int) -> Emptying:
+        """How far the one drain is, with these brokers there in these incarnations."""
+        (found,) = self.balance.emptying(members)
+        return found
 
     def moves(self, info: BrokerInfo, now_us: int) -> Moves | None:
         return self.balance.moves(info, self.refuges, now_us)
@@ -119,9 +128,45 @@ def test_balancing_is_off_unless_it_is_asked_for() -> None:
 def test_how_far_a_drain_is_follows_from_beats() -> None:
     desk = Desk(a=10, b=10)
     desk.drain("a")
-    desk.balance.heard("a", 7)
-    assert desk.balance.emptying(("a", "b")) == (Emptying("a", 7, True),)
-    assert desk.balance.emptying(("b",)) == (Emptying("a", 0, False),)
+    desk.beat("a", 7, refuses=True)
+    assert desk.emptying(a=1, b=1) == Emptying("a", 7, here=True, refuses=True)
+    assert desk.emptying(b=1) == Emptying("a", 0, here=False, refuses=False)
+    assert not desk.emptying(a=1).empty and desk.emptying(b=1).empty
+    desk.beat("a", 0, refuses=True)
+    assert desk.emptying(a=1).empty
+
+
+def test_a_broker_is_empty_only_once_it_takes_nobody() -> None:
+    desk = Desk(a=10, b=10)
+    desk.beat("a", 0, refuses=False)  # clients came since
+    desk.drain("a")
+    assert not desk.emptying(a=1).empty, "it has not heard of the order"
+    desk.beat("a", 0, refuses=False)
+    assert not desk.emptying(a=1).empty
+    desk.beat("a", 0, refuses=True)
+    assert desk.emptying(a=1).empty
+    assert not desk.emptying(a=2).empty, "a process that came since has said nothing"
+
+
+def test_a_drain_that_begins_again_is_told_anew() -> None:
+    desk = Desk(a=10, b=10)
+    desk.drain("a")
+    desk.beat("a", 0, refuses=True)
+    desk.orders.watched(Change("delete", f"{KEY}a"))
+    desk.beat("a", 0, refuses=True)  # on its way when the order was undone
+    desk.drain("a")
+    assert not desk.emptying(a=1).empty
+
+
+def test_an_earlier_release_is_believed_after_a_while() -> None:
+    desk = Desk(a=10, b=10)
+    desk.drain("a")
+    desk.beat("a", 0, refuses=None)
+    desk.moves(A, 0)
+    desk.beat("a", 0, refuses=None, now_us=UNSAID_US - 1)
+    assert not desk.emptying(a=1).empty
+    desk.beat("a", 0, refuses=None, now_us=UNSAID_US)
+    assert desk.emptying(a=1).empty
 
 
 def test_what_is_no_order_empties_nobody_and_undoes_nothing() -> None:
