@@ -42,6 +42,14 @@ def offer_in(metadata: Mapping[str, Value] | None) -> str:
     return said if isinstance(said, str) else ""
 
 
+def lifespan_s(offered: str) -> int | None:
+    """How long a message of a stream is of use that does not say so itself, in whole seconds; None: for ever."""
+    offer = offer_said(offered)
+    if offer is None or offer.lifespan_us is None:
+        return None
+    return -(-offer.lifespan_us // 1_000_000)
+
+
 class Judge:
     """Judges messages. The fields of the last payload are remembered: most messages have several subscribers."""
 
