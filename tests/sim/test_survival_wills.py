@@ -249,7 +249,7 @@ def test_a_goodbye_that_the_newest_backup_alone_knows_settles_a_will(monkeypatch
     assert "anna           has left" in told and PUBLISHED not in told
 
 
-def test_without_a_word_of_goodbyes_to_backups_the_will_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backup_that_is_told_of_no_goodbye_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """That a will is settled is not told to the backups, but that there is none any more."""
     move(monkeypatch)
     on_update = Backup._on_update
@@ -262,7 +262,7 @@ def test_without_a_word_of_goodbyes_to_backups_the_will_is_published(monkeypatch
     assert PUBLISHED in GOODBYE.told()
 
 
-def test_without_asking_the_others_the_will_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_does_not_ask_the_others_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker with the will of an old copy looks into the store, and does not ask the others."""
     move(monkeypatch)
 
@@ -290,7 +290,7 @@ def test_a_client_that_stayed_connected_has_no_will_told() -> None:
     assert "a standby takes the place" in told and PUBLISHED not in told
 
 
-def test_without_its_brokers_word_a_connected_clients_will_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_says_only_what_is_settled_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker says only which wills are settled."""
     monkeypatch.setattr(Backup, "sees_to", Backup.is_void)
     assert PUBLISHED in CONNECTED.told()

@@ -445,7 +445,7 @@ class Parts:
             redirects=ports.redirects(self.isolation),
             registrar=self.registrar,
         )
-        self.removal = Removal(self._broker, self.listener)
+        self.removal = Removal(self._broker, self.listener, ports.settings.balance.rest_s)
         self.link_listener = LinkListener(
             ports.security,
             limits,

@@ -164,6 +164,11 @@ class Running:
         return tuple(client for client, each in present.items() if each.delivery.here)
 
     @property
+    def drains(self) -> bool:
+        """Whether it is being emptied, and takes no new clients."""
+        return self._parts.removal.drains
+
+    @property
     def clientele(self) -> dict[str, dict[str, object]]:
         """The state that backups should have: the clients, with all their subscriptions."""
         state = self._replication.client_state
