@@ -516,7 +516,15 @@ class Connection(asyncio.Protocol):
 
     # ── coming in ───────────────────────────────────────────────────────────────────────────────────────────
 
+    @property
+    def _gone(self) -> bool:
+        """Whether the connection is over, or the loop is about to say so: the peer's end was read, or it was cut."""
+        return self._ended or self._transport is None or self._transport.is_closing()
+
     def _on_accepted(self, accepted: Accepted) -> None:
+        if self._gone:  # while its log-in was checked: nobody is taken over for it, and nobody hears of it
+            self.post(PeerClosed(cause=self._cause))
+            return
         self.client_id = accepted.client_id
         self.came_us = now_us()
         self.version = accepted.version
@@ -623,7 +631,7 @@ class Connection(asyncio.Protocol):
                 owner=self.user,
                 clean=accepted.clean_start,
                 expiry_s=accepted.session_expiry_s,
-                wanted=lambda: not self._ended,
+                wanted=lambda: not self._gone,
             )
         except Abandoned:
             return
