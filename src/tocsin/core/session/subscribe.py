@@ -48,7 +48,7 @@ class Subscriptions:
 
     def __init__(self, limits: SessionLimits) -> None:
         self._limits = limits
-        self._names: dict[str, StoredFilter] = {}
+        self._names: dict[str, StoredFilter | None] = {}  # None: it is stored, and was not read yet
         self._bytes = 0  # of their names, and what is stored beside each
         self._may: Permission | None = None
 
@@ -57,7 +57,7 @@ class Subscriptions:
 
     def restore(self, names: Iterable[str]) -> None:
         """The client has these from an earlier connection."""
-        self._names = {name: stored_filter(name) for name in names}
+        self._names = dict.fromkeys(names)
         self._bytes = sum(map(_size, self._names))
 
     def permit(self, may: Permission | None) -> None:
@@ -109,10 +109,11 @@ class Subscriptions:
         self._drop(name)
 
     def _drop(self, name: str) -> StoredFilter | None:
-        held = self._names.pop(name, None)
-        if held is not None:
-            self._bytes -= _size(name)
-        return held
+        if name not in self._names:
+            return None
+        held = self._names.pop(name)
+        self._bytes -= _size(name)
+        return stored_filter(name) if held is None else held
 
     def _judge(self, wanted: mqtt5.TopicFilter) -> tuple[Filter | None, SubAckReasonCode, str | None]:
         """The granted subscription, its reason code, and the reason of a refusal."""
