@@ -7,6 +7,7 @@ import contextlib
 import json
 import signal
 import sys
+import urllib.request
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +18,7 @@ from tocsin.client import AsyncClient
 from tocsin.config import Nats
 from tocsin.model.catalogue import Channel, Parameter, encode_definition, key_of
 from tocsin.model.channel_names import ChannelNames
+from tocsin.runtime.network.directory import read_network
 from tocsin.runtime.network.store_access import embedded
 from tocsin.store.jetstream.store import JetStreamStore
 
@@ -28,12 +30,17 @@ AGAIN_S: Final = 0.2
 LOOK_S: Final = 0.02
 COPIED_BYTES: Final = 150  # of a subscription in a copy, at least
 STORE: Final = "store-1"
+COPIED: Final = "tocsin_broker_replication_bytes_sent_total"
 
 
 class Network:
     """A network that ``tocsin up`` started, from its ready line."""
 
     def __init__(self, ready: dict[str, Any], store: JetStreamStore) -> None:
+        said = read_network(Path(ready["state"]))
+        assert said is not None, "a network that runs has said where"
+        port = next(each.metrics_port for each in said.brokers if each.id == LOST)
+        self._metrics = f"http://127.0.0.1:{port}/metrics"
         self._pids: dict[str, int] = ready["pids"]
         self._addresses = {each["id"]: f"mqtt://{each['host']}:{each['port']}" for each in ready["brokers"]}
         self._names = ChannelNames(ready["network"])
@@ -77,12 +84,10 @@ class Network:
         return sum(int((each / "schedstat").read_text().split()[0]) for each in threads) / 1e9
 
     async def copied_bytes(self) -> int:
-        """The bytes that the first broker has sent to its backups."""
-        topic = "$SYS/broker/replication/bytes/sent"
-        async with AsyncClient([self._addresses[LOST]]) as client:
-            async for message in await client.subscribe(topic):
-                return int(message.payload)
-        raise AssertionError("a broker tells its figures")
+        """The bytes that the first broker has sent to its backups; what it publishes of that is up to 10 s old."""
+        text = (await asyncio.to_thread(urllib.request.urlopen, self._metrics)).read().decode()
+        found = next(line for line in text.splitlines() if line.startswith(COPIED))
+        return int(float(found.rpartition(" ")[2]))
 
     def kill(self) -> None:
         """Kill the first broker, and keep it down: the process that is started in its place is stopped."""
@@ -111,7 +116,10 @@ class Network:
 
 @contextlib.asynccontextmanager
 async def network(*more: str) -> AsyncIterator[Network]:
-    brokers = [{"id": each, "cluster": each.partition("-")[0]} for each in (LOST, *BACKUPS.values())]
+    brokers: list[dict[str, Any]] = [
+        {"id": each, "cluster": each.partition("-")[0]} for each in (LOST, *BACKUPS.values())
+    ]
+    brokers[0]["metrics_port"] = 0  # any; `tocsin up` says which
     sets = (
         f"brokers={json.dumps(brokers)}",
         "pipeline.enabled=never",
