@@ -20,7 +20,7 @@ from rich.table import Table
 from tocsin.errors import OperatorError
 from tocsin.runtime import logs
 from tocsin_demo.network import network_of
-from tocsin_labs import summaries
+from tocsin_labs import recorded, summaries
 from tocsin_labs.cqbs import run as experiments
 from tocsin_labs.cqbs.plan import plan as make_plan
 from tocsin_labs.cqbs.run import EXPERIMENTS, PARTS
@@ -252,6 +252,12 @@ def landmark(
             help=f"Only this experiment: {', '.join(LANDMARK_EXPERIMENTS)}. Repeatable.",
         ),
     ] = None,
+    runs: Annotated[
+        int | None,
+        typer.Option(
+            "--runs", metavar="N", min=1, max=1_000, help="Runs of `latency`, of each number of failures."
+        ),
+    ] = None,
     seed: SeedOption = 1,
 ) -> None:
     """Repeat the experiments of the Landmark paper on real processes, and compare the results with the paper's.
@@ -259,7 +265,8 @@ def landmark(
     `control`: the traffic of 10 to 40 idle brokers (Table 1). `objects`: the traffic that the loss of a broker
     causes, by what it had (Tables 2 and 3). `latency`: 1 to 5 of 24 brokers are killed at once (Table 4). `sequence`:
     every message of a publisher while its subscriber's broker fails and is replaced (Figure 8). `scale`: Tables 1 and
-    4 with up to 1 000 brokers, in virtual time and one process. About 45 minutes in all.
+    4 with up to 1 000 brokers, in virtual time and one process. About 45 minutes in all. `bandwidth`: Table 4 over a
+    network that carries less; only if it is named, and in a network namespace of its own.
 
         tocsin lab landmark --out results
 
@@ -269,10 +276,12 @@ def landmark(
 
         tocsin lab landmark --only scale
 
+        unshare --map-root-user --net tocsin lab landmark --only bandwidth
+
     Ctrl-C ends it after the part that runs, and keeps what there is (twice: at once).
     """
     _check_names(only, LANDMARK_EXPERIMENTS)
-    plan, chosen = plan_landmark(quick=quick, seed=seed), tuple(only or LANDMARK_EXPERIMENTS)
+    plan, chosen = plan_landmark(quick=quick, seed=seed, runs=runs), tuple(only or landmarks.DEFAULT)
     results = _perform(out, lambda stage: landmarks.run(plan, stage, chosen, _command()))
     words = f"{landmarks.draw(results, out)}; samples and tables are in {out}"
     _conclude(landmarks.heading(results), (_table(landmarks.comparisons(results)),), words, results.partial)
@@ -280,20 +289,26 @@ def landmark(
 
 @app.command()
 def draw(
-    summary: Annotated[
+    source: Annotated[
         Path,
-        typer.Argument(metavar="SUMMARY", help="A summary.md that a lab has written, or a page of the docs."),
+        typer.Argument(
+            metavar="RUN",
+            help="The directory of a run, or a summary.md that a lab has written, or a page of the docs.",
+        ),
     ],
     out: OutOption = Path("."),
 ) -> None:
-    """Draw the figures of a summary again, the paper's values beside ours, without running anything.
+    """Draw the figures of a run or a summary again, the paper's values beside ours, without running anything.
+
+        tocsin lab draw lab-landmark --out docs/assets/landmark
 
         tocsin lab draw docs/explanation/landmark-summary.md --out docs/assets/landmark
 
-    A summary has no single samples: Figures 3a and 8 can only be drawn by a run.
+    The directory of a run gives every picture of its lab. A summary has no single samples: without Figures 3a and 8,
+    and with means in place of the samples of CQBS.
     """
     out.mkdir(parents=True, exist_ok=True)
-    for path in summaries.draw(summary, out):
+    for path in recorded.draw(source, out) if source.is_dir() else summaries.draw(source, out):
         typer.echo(f"drew {path}")
 
 

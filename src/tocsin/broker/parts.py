@@ -320,6 +320,8 @@ class Parts:
             self.retained,
             self.channels,
             self.registry,
+            self._stored.bus,
+            network=self._network,
             own=ports.own,
             gone=lambda: ports.member.picture.vacancies.keys(),
             interests_changed=self._interests_changed,
@@ -445,7 +447,7 @@ class Parts:
             redirects=ports.redirects(self.isolation),
             registrar=self.registrar,
         )
-        self.removal = Removal(self._broker, self.listener)
+        self.removal = Removal(self._broker, self.listener, ports.settings.balance.rest_s)
         self.link_listener = LinkListener(
             ports.security,
             limits,
@@ -497,11 +499,14 @@ class Parts:
             bus.serve(self.ownership.subject(self._broker), self.ownership.answer),
             bus.subscribe(self.arrivals.subject) as words,
             bus.subscribe(self.covers.subject) as covers,
+            bus.subscribe(self.exchange.requests.subject) as unmatched,
             asyncio.TaskGroup() as group,
         ):
             for work in (
                 self.session_entry.hear(words),
                 self.covers.hear(covers),
+                self.exchange.requests.hear(unmatched),
+                self.exchange.requests.speak(),
                 self.ownership.run(),
                 self.message_log.commit_all(),
                 self.message_log.follow(self._take, self._judges),
@@ -545,6 +550,7 @@ class Parts:
     async def drain(self, deadline_s: float) -> None:
         """Let everything that ended be stored."""
         self.covers.close()
+        self.exchange.requests.close()
         self.arrivals.forget()
         await self.endings.drain(deadline_s)
         await self.tasks.drain(deadline_s)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+import msgspec
 import structlog
 from mqtt5 import PublishPacket
 
@@ -25,6 +26,7 @@ from tocsin.broker.streams.registry import will_id
 from tocsin.core.budgets.budget import OVERHEAD_BYTES as COST_BYTES
 from tocsin.core.budgets.budget import Kind
 from tocsin.core.machine import Effect
+from tocsin.core.quality.judging import OFFER, lifespan_s, offer_in
 from tocsin.core.retained.write_order import WriteTurn
 from tocsin.core.session.signals import CommitFailed, Committed
 from tocsin.core.streams.metadata_payload import DescriptionInvalid
@@ -236,14 +238,18 @@ class ClientPublisher:
     def publication(self, topic: str, packet: PublishPacket) -> Publication:
         """A message as it is stored, with its stream's metadata."""
         registry = self._registry
-        return Publication.of(
+        keys = registry.metadata.of(topic)
+        made = Publication.of(
             packet,
             topic,
             self._client.client_id,
             broker=registry.broker,
             cluster=registry.cluster,
-            keys=registry.metadata.of(topic),
+            keys=keys,
         )
+        if made.expiry_s is None and keys and OFFER in keys:
+            return msgspec.structs.replace(made, expiry_s=lifespan_s(offer_in(keys)))
+        return made
 
     # ── messages above QoS 0 ────────────────────────────────────────────────────────────────────────────────
 

@@ -208,6 +208,10 @@ class StreamRegistry:
         delivery = client.delivery
         self.metadata.published(topic, delivery.streams.get(topic), unkept=delivery.is_unkept(topic))
 
+    def publishing(self, topic: str) -> Iterable[Client]:
+        """Who publishes on a topic here."""
+        return self._publishers.get(topic, ())
+
     def _say(self, ticket: int, command: Command) -> None:
         cause = f"{self.broker}:s{ticket}"
         self._post(ClientsChanged(ticket=ticket, command=command, cause=cause))

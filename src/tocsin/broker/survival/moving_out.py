@@ -17,16 +17,18 @@ if TYPE_CHECKING:
 
 REASON = "this broker is being emptied, or too full: another one serves you from now on"
 
+SENT_AWAY = "a client is sent to another broker"
+
 
 class Removal:
     """Moves clients of one broker to others."""
 
     choosing: type[MovingOut] = MovingOut  # so that a variant can be tried
 
-    def __init__(self, broker: str, listener: Listener) -> None:
+    def __init__(self, broker: str, listener: Listener, rest_s: int) -> None:
         self._broker = broker
         self._listener = listener
-        self._choice = self.choosing()
+        self._choice = self.choosing(rest_s * 1_000_000)
         self.drains = False  # the broker is being emptied
         self.moved = 0  # clients that were told to go elsewhere
         self._log = structlog.get_logger()
@@ -42,6 +44,8 @@ class Removal:
             self._log.warning(words, broker=self._broker, clients=self._listener.clients)
         if moves is not None:
             self._move(moves)
+        else:
+            self._choice.ended()
         return changed
 
     def _move(self, moves: Moves) -> None:
@@ -51,6 +55,9 @@ class Removal:
                 self.moved += 1
                 cause = f"{self._broker}:move {each.client}"
                 reference = each.server_reference
+                self._log.info(
+                    SENT_AWAY, subscriber=each.client, to=reference, drain=moves.drain, cause=cause
+                )
                 moving = Moving(
                     server_reference=reference,
                     reason=REASON,
@@ -66,4 +73,4 @@ class Removal:
             delivery = connection.delivery
             if delivery.begun:
                 asks = tuple(delivery.subscriptions)
-                yield Mover(client, register.scheme(connection), asks, follows(client))
+                yield Mover(client, register.scheme(connection), asks, follows(client), connection.came_us)

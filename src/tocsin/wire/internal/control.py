@@ -103,6 +103,9 @@ class Moves(msgspec.Struct, frozen=True, array_like=True, gc=False):
     to: Annotated[tuple[BrokerInfo, ...], Meta(max_length=REFUGES_MAX)] = ()
     others: bool = False  # also clients that are not known to follow a redirect
     recruits: bool = False  # the broker is being emptied to stand by
+    left: Number = (
+        0  # so many are to go in all, with these, so that both brokers are as full; 0: it is not said
+    )
 
 
 class Pulse(ControlMessage, frozen=True, gc=False, tag="P"):

@@ -80,7 +80,7 @@ class Attention:
         infos = [member.info for member in self._state.members.values()]
         drained = self.balance.drained
         self._refuges.rank([each for each in infos if each.id not in drained], self._loads)
-        self.balance.look(infos, self._loads)
+        self.balance.look(infos, self._loads, now_us)
 
     @property
     def heard_loads(self) -> Mapping[str, int]:

@@ -4,6 +4,9 @@ Brokers with what they want, queries with their streams, clients with what they 
 takes the commands of one batch and says what each broker has to be told. It depends on nothing but the state and
 the batch, so that every replica that applied the same log is the same.
 
+Where several commands in a row are about brokers and their filters alone, what follows is worked out once for all of
+them (a **row**): brokers that are lost together are one change of routes, and not one each.
+
 Invariants:
 
 - the matching holds exactly the queries of the brokers and the streams that are present;
@@ -16,15 +19,16 @@ Costs: see ``presence``, ``matching`` and ``interest``; a change of a query's st
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from tocsin.core.coordination.state.backups import Backups, Survival
 from tocsin.core.coordination.state.detours import Detours
 from tocsin.core.coordination.state.interest import Interest
 from tocsin.core.coordination.state.matching import Matching, Turn
+from tocsin.core.coordination.state.outcome import Outcome
 from tocsin.core.coordination.state.publishers import Keys, PublisherDirectory
-from tocsin.core.coordination.state.spending import Spending, told_bytes
+from tocsin.core.coordination.state.spending import Spending
 from tocsin.model.network import BrokerInfo
 from tocsin.model.stream import LISTING, SYSTEM_KEYS, Diff
 from tocsin.model.versions import LEVEL_0_1_0, Levels, common, fits
@@ -73,25 +77,6 @@ class Member:
         self.queries: dict[str, None] = {}
 
 
-class Outcome:
-    """The consequences of a batch of commands for brokers."""
-
-    def __init__(self) -> None:
-        self.items: dict[str, list[notices.Item]] = {}  # broker → what to tell it, in order
-        self.fresh: dict[str, None] = {}  # brokers that are told everything, and not only what changed
-        self.concerned: dict[str, set[str]] = {}  # broker that said something → others who have to hear of it
-        self.size = 0  # of what is told, in bytes as they are estimated
-        # By identity, as the same item goes to many brokers; with the item, so that the id stays its own.
-        self._sizes: dict[int, tuple[notices.Item, int]] = {}
-
-    def tell(self, broker: str, item: notices.Item) -> None:
-        self.items.setdefault(broker, []).append(item)
-        known = self._sizes.get(id(item))
-        if known is None:
-            known = self._sizes[id(item)] = (item, told_bytes(item))
-        self.size += known[1]
-
-
 class State:
     """The network's state: applies commands and returns the notices that follow."""
 
@@ -128,16 +113,28 @@ class State:
         outcome = Outcome()
         self.clock_us = max(self.clock_us, at_us)
         self.presence.advance(self.clock_us, self.limits)
-        self._settle(outcome, "")
+        self._settle(outcome, ())
+        row: dict[str, None] | None = (
+            None  # who spoke in the row of commands that nothing has followed from yet
+        )
         for command in commands:
             self.commands += len(command.commands) if isinstance(command, Said) else 1
+            if not _is_of_row(command):
+                self._end_row(outcome, row)
+                row = None
             match command:
+                case Said() if _is_of_row(command):
+                    row = row or {}
+                    for number, each in enumerate(command.commands, command.first):
+                        if self._is_next(command.broker, command.incarnation, number, each):
+                            self._apply_said(outcome, command.broker, command.incarnation, number, each)
+                            row[command.broker] = None
                 case Said():
                     for number, each in enumerate(command.commands, command.first):
                         if self._is_next(command.broker, command.incarnation, number, each):
                             before = outcome.size
                             self._apply_said(outcome, command.broker, command.incarnation, number, each)
-                            self._settle(outcome, command.broker)
+                            self._settle(outcome, (command.broker,))
                             self._charge(each, outcome.size - before)
                 case Elected(limits=limits, level=level, speaks=speaks):
                     self.limits, self.led = limits, speaks
@@ -146,8 +143,8 @@ class State:
                     self.level = max(self.level, level)
                 case Lost(broker=broker, incarnation=incarnation):
                     if self.is_member(broker, incarnation):
+                        row = row or {}
                         self._part(broker)
-                        self._settle(outcome, "")
                 case Planned(backups=backups):
                     self.survival.planned({name: Backups(local, remote) for name, local, remote in backups})
                 case Promoted(broker=broker, standby=standby):
@@ -157,17 +154,24 @@ class State:
                     self.detours.set(broker, dict(around), self.members)
                 case Shunned(hubs=hubs):
                     self.interest.shun(hubs)
-                    self._settle(outcome, "")
+                    self._settle(outcome, ())
                 case Refreshed(broker=broker, incarnation=incarnation):
                     if self.is_member(broker, incarnation):
                         outcome.fresh[broker] = None
-        for part in (self.survival, self.detours):
-            for broker, items in part.settle(self._infos()).items() if part.changed else ():
-                for item in items:
-                    outcome.tell(broker, item)
+        self._end_row(outcome, row)
+        if self.survival.changed:
+            for brokers, told in self.survival.settle(self._infos()):
+                outcome.announce(brokers, told)
+        if self.detours.changed:
+            for broker, items in self.detours.settle(self._infos()).items():
+                outcome.announce((broker,), items)
         self._complete(outcome)
         self.told += outcome.size
         return outcome
+
+    def _end_row(self, outcome: Outcome, row: Collection[str] | None) -> None:
+        if row is not None:
+            self._settle(outcome, row)
 
     def _charge(self, command: BrokerCommand, size: int) -> None:
         """Those whose clients said something owe what followed from it."""
@@ -181,14 +185,13 @@ class State:
 
     def _complete(self, outcome: Outcome) -> None:
         """Tell everything to those who need it, and nothing to those who are gone."""
-        for told in (outcome.fresh, outcome.items):
+        for told in (outcome.fresh, outcome.told):
             for broker in [each for each in told if each not in self.members]:
                 del told[broker]
         for broker in outcome.fresh:
-            refusals = [each for each in outcome.items.get(broker, ()) if isinstance(each, notices.Refused)]
-            outcome.items[broker] = []
-            for item in (*self._everything(broker), *refusals):
-                outcome.tell(broker, item)
+            refusals = [each for each in outcome.items_of(broker) if isinstance(each, notices.Refused)]
+            outcome.told[broker] = []
+            outcome.announce((broker,), (*self._everything(broker), *refusals))
 
     def is_member(self, broker: str, incarnation: int) -> bool:
         member = self.members.get(broker)
@@ -357,8 +360,8 @@ class State:
 
     # ── what follows ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _settle(self, outcome: Outcome, speaker: str) -> None:
-        """Work out what the commands of one speaker did to streams, queries and routes."""
+    def _settle(self, outcome: Outcome, speakers: Collection[str]) -> None:
+        """Work out what the commands of these speakers did to streams, queries and routes."""
         heard: set[str] = set()
         touched = self.presence.touched()
         for topic in sorted(touched):
@@ -368,12 +371,16 @@ class State:
                 position = 0 if stream is None else stream.after
                 self._tell_turn(outcome, topic, before, after, turn, position, heard)
             self._tell_publishers(outcome, topic, before, heard)
-        for broker, routes in sorted(self.interest.settle().items()):
-            for item in routes:
-                outcome.tell(broker, item)
-            heard.add(broker)
-        if speaker:
-            outcome.concerned.setdefault(speaker, set()).update(heard - {speaker})
+        alike: dict[
+            int, tuple[Sequence[notices.Item], list[str]]
+        ] = {}  # by identity: those told the same share it
+        for broker, routes in self.interest.settle().items():
+            alike.setdefault(id(routes), (routes, []))[1].append(broker)
+        for told, brokers in alike.values():
+            outcome.announce(brokers, told)
+            heard.update(brokers)
+        if speakers:
+            outcome.concern(speakers, frozenset(heard))
 
     def _tell_turn(
         self,
@@ -433,6 +440,13 @@ class State:
 
     def _infos(self) -> dict[str, BrokerInfo]:
         return {broker: member.info for broker, member in self.members.items()}
+
+
+def _is_of_row(command: Logged) -> bool:
+    """Whether a command is about brokers and their filters alone."""
+    if isinstance(command, Said):
+        return all(isinstance(each, Joined | Interests | Left) for each in command.commands)
+    return isinstance(command, Lost)
 
 
 def wants_messages(query: str) -> bool:
