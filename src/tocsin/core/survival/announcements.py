@@ -7,8 +7,8 @@ Transitions of ``Announcements``:
 A client id is unique in the whole network: any other broker that has the client lets it go. A clean start ends the
 session that is stored, whichever broker stored it. Both are messages to the store for which no client waits, and in a
 rush of thousands the messages one by one are most of the work. So the other brokers are told at once of the client that
-comes first, and of those that come in the next TELL_US together, or in a crowd CROWD_TELL_US; and old sessions that are
-to go within FORGET_US are looked for together, as one **lot**.
+comes first, and of those that come in the next TELL_US together; and old sessions that are to go within FORGET_US are
+looked for together, as one **lot**.
 
     ClientLetIn ──► fresh ──TELL──► TellOthers            ClientWent takes a client out of ``fresh``
     BeganAnew ──► clean ──FORGET, or ForgetNow──► ForgetLot ──LotForgotten──► settled
@@ -54,9 +54,7 @@ from tocsin.core.machine import (
 LATEST_US: Final = 1 << 53  # in the year 2255: whoever tells of a later time is wrong
 STEP_US: Final = 2  # between two times that one clock gives: others use the number between them
 TELL_US: Final = 2_000  # shorter than most clients take to another broker
-CROWD: Final = 3  # clients in one word, from which on the next one waits longer …
-CROWD_TELL_US: Final = 10_000  # … since the bus takes as long for a word of one as for a word of many
-FORGET_US: Final = 50_000  # an old session that nobody takes does no harm
+FORGET_US: Final = 10_000  # an old session that nobody takes does no harm
 
 
 class ArrivalClock:
@@ -191,8 +189,7 @@ class Announcements(TableMachine):
         self._clock = clock
         self._broker = broker
         self._fresh: dict[str, Arrival] = {}  # the clients to announce to the other brokers
-        self._told_us = -TELL_US  # when they were last …
-        self._pause_us = TELL_US  # … and how long not to tell them again
+        self._told_us = -TELL_US  # when they were last
         self._clean: dict[str, str] = {}  # client → owner, whose old sessions are to be forgotten
         self._lots = 0  # so far
         self._forgetting: dict[str, int] = {}  # client → the last lot that it is in
@@ -232,9 +229,7 @@ class Announcements(TableMachine):
         self._fresh[event.arrival.claim.client] = event.arrival
         if not first:
             return []
-        return [
-            SetTimer(name=AnnouncementTimer.TELL, delay_us=max(0, self._told_us + self._pause_us - now_us))
-        ]
+        return [SetTimer(name=AnnouncementTimer.TELL, delay_us=max(0, self._told_us + TELL_US - now_us))]
 
     def _on_began_anew(self, event: BeganAnew, now_us: int) -> list[Effect]:
         first = not self._clean
@@ -251,7 +246,6 @@ class Announcements(TableMachine):
             return self._forget()
         assert event.name == AnnouncementTimer.TELL
         fresh, self._fresh, self._told_us = self._fresh, {}, now_us
-        self._pause_us = TELL_US if len(fresh) < CROWD else CROWD_TELL_US
         return [TellOthers(arrivals=tuple(fresh.values()))] if fresh else []
 
     def _on_hurry(self, event: ForgetNow, now_us: int) -> list[Effect]:

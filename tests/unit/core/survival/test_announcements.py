@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from tocsin.core.access.ownership import Claim
 from tocsin.core.machine import CancelTimer, Effect, Event, SetTimer, TimerFired
 from tocsin.core.survival.announcements import (
-    CROWD_TELL_US,
     FORGET_US,
     LATEST_US,
     STEP_US,
@@ -57,20 +56,6 @@ def test_the_first_arrival_is_announced_at_once_and_later_ones_in_batches() -> N
     assert broker.lets_in("b") == [SetTimer(name=AnnouncementTimer.TELL, delay_us=TELL_US - 500)]
     assert broker.lets_in("c") == [], "the timer runs"
     assert broker.fires(AnnouncementTimer.TELL) == [TellOthers(arrivals=(arrival("b"), arrival("c")))]
-
-
-def test_after_a_word_of_many_the_next_one_waits_longer() -> None:
-    broker = Broker()
-    broker.lets_in("a")
-    broker.fires(AnnouncementTimer.TELL)
-    for name in ("b", "c", "d"):
-        broker.lets_in(name)
-    broker.fires(AnnouncementTimer.TELL)
-    assert broker.lets_in("e") == [SetTimer(name=AnnouncementTimer.TELL, delay_us=CROWD_TELL_US)]
-    broker.fires(AnnouncementTimer.TELL)
-    assert broker.lets_in("f") == [SetTimer(name=AnnouncementTimer.TELL, delay_us=TELL_US)], (
-        "the crowd is over"
-    )
 
 
 def test_a_client_that_was_refused_or_left_is_not_announced() -> None:
