@@ -20,7 +20,7 @@ from rich.table import Table
 from tocsin.errors import OperatorError
 from tocsin.runtime import logs
 from tocsin_demo.network import network_of
-from tocsin_labs import summaries
+from tocsin_labs import recorded, summaries
 from tocsin_labs.cqbs import run as experiments
 from tocsin_labs.cqbs.plan import plan as make_plan
 from tocsin_labs.cqbs.run import EXPERIMENTS, PARTS
@@ -289,20 +289,26 @@ def landmark(
 
 @app.command()
 def draw(
-    summary: Annotated[
+    source: Annotated[
         Path,
-        typer.Argument(metavar="SUMMARY", help="A summary.md that a lab has written, or a page of the docs."),
+        typer.Argument(
+            metavar="RUN",
+            help="The directory of a run, or a summary.md that a lab has written, or a page of the docs.",
+        ),
     ],
     out: OutOption = Path("."),
 ) -> None:
-    """Draw the figures of a summary again, the paper's values beside ours, without running anything.
+    """Draw the figures of a run or a summary again, the paper's values beside ours, without running anything.
+
+        tocsin lab draw lab-landmark --out docs/assets/landmark
 
         tocsin lab draw docs/explanation/landmark-summary.md --out docs/assets/landmark
 
-    A summary has no single samples: Figures 3a and 8 can only be drawn by a run.
+    The directory of a run gives every picture of its lab. A summary has no single samples: without Figures 3a and 8,
+    and with means in place of the samples of CQBS.
     """
     out.mkdir(parents=True, exist_ok=True)
-    for path in summaries.draw(summary, out):
+    for path in recorded.draw(source, out) if source.is_dir() else summaries.draw(source, out):
         typer.echo(f"drew {path}")
 
 

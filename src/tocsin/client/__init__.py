@@ -18,6 +18,8 @@ from tocsin.client.message import Message
 from tocsin.client.options import Connection
 from tocsin.client.pull import Pulled
 from tocsin.client.values import Change, Changed, Joined, Left, Set
+from tocsin.core.quality.texts import QualityInvalid
+from tocsin.model.quality import Durability, Liveliness, Offer, Ownership, Reliability, Request
 
 __all__ = [
     "Account",
@@ -27,11 +29,18 @@ __all__ = [
     "Changed",
     "Client",
     "Connection",
+    "Durability",
     "Joined",
     "Left",
+    "Liveliness",
     "Message",
     "Notification",
+    "Offer",
+    "Ownership",
     "Pulled",
+    "QualityInvalid",
+    "Reliability",
+    "Request",
     "Set",
     "change_password",
     "register",

@@ -54,7 +54,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, ClassVar, Final, NoReturn
 
@@ -218,9 +218,12 @@ class Session(TableMachine):
 
     # ── between Accepted and its answer ─────────────────────────────────────────────────────────────────────
 
-    def restore(self, subscriptions: Iterable[str], inbound: Iterable[int]) -> None:
-        """Restore the stored session: its subscriptions as the client wrote them, and ``inbound_ids``."""
-        self._resuming("restore").restore(subscriptions, inbound)
+    def restore(
+        self, subscriptions: Iterable[str], inbound: Iterable[int], requests: Mapping[str, str] = {}
+    ) -> None:
+        """Restore the stored session: its subscriptions as the client wrote them, ``inbound_ids``, and the requests of
+        quality of those subscriptions that have one."""
+        self._resuming("restore").restore(subscriptions, inbound, requests)
 
     def permit(self, *, publish: Permission | None = None, subscribe: Permission | None = None) -> None:
         """Ask these of every topic and filter; None: all are allowed. Also while connected, as rights may change."""
@@ -551,8 +554,10 @@ class Conversation:
     def inbound_ids(self) -> tuple[int, ...]:
         return self._inbound.held()
 
-    def restore(self, subscriptions: Iterable[str], inbound: Iterable[int]) -> None:
-        self._subscriptions.restore(subscriptions)
+    def restore(
+        self, subscriptions: Iterable[str], inbound: Iterable[int], requests: Mapping[str, str]
+    ) -> None:
+        self._subscriptions.restore(subscriptions, requests)
         self._inbound.restore(inbound)
 
     def permit(self, publish: Permission | None, subscribe: Permission | None) -> None:

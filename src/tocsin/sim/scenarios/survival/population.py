@@ -72,11 +72,13 @@ BROKERS: Final = (
 NODES: Final = tuple(each.id for each in BROKERS)
 COORDINATORS: Final = ("coordinator-1", "coordinator-2")
 PUBLISHERS: Final = (("dora", ("north-2", "south-2")), ("fred", ("south-1", "north-1")))
-# With their servers, the home first; their filters, the first always; the QoS; and whether they leave and come back.
+# With their servers, the home first; their filters, the first always; the QoS; whether they leave and come back; and
+# whether their sessions last.
 RESIDENTS: Final = (
-    ("anna", ("north-1", "south-1"), ("dora/#", "fred/a"), 1, True),
-    ("ben", ("north-1", "south-1"), ("+/b", "+/a"), 2, False),
-    ("cleo", ("south-2", "north-2"), ("#", "fred/b"), 1, True),
+    ("anna", ("north-1", "south-1"), ("dora/#", "fred/a"), 1, True, True),
+    ("ben", ("north-1", "south-1"), ("+/b", "+/a"), 2, False, True),
+    ("cleo", ("south-2", "north-2"), ("#", "fred/b"), 1, True, True),
+    ("lena", ("south-1", "north-1"), ("fred/#", "dora/b"), 1, True, False),
 )
 # With what they ask for at which QoS, the topics that this comes to, and their group.
 SUBSCRIBERS: Final = (
@@ -175,8 +177,8 @@ def _programs(setting: Setting) -> Iterator[Program]:
     pace, restless_us = setting.pace, setting.trouble_us
     for name, servers in PUBLISHERS:
         yield Publisher(name, servers, pace, setting.messages, setting.calm)
-    for name, servers, filters, qos, leaves in RESIDENTS:
-        yield Resident(name, servers, pace, filters, qos, restless_us, leaves)
+    for name, servers, filters, qos, leaves, lasts in RESIDENTS:
+        yield Resident(name, servers, pace, filters, qos, restless_us, leaves, lasts)
     for name, servers, asks, qos, due, group in SUBSCRIBERS:
         yield Subscriber(name, servers, pace, asks, qos, due, group)
     for name, servers, asks in CROWD if setting.balances else ():
@@ -200,6 +202,7 @@ def promises(
     brokers: Brokers, programs: tuple[Program, ...], setting: Setting, in_the_end: Invariant
 ) -> list[Invariant]:
     residents = [each for each in programs if isinstance(each, Resident)]
+    lasting = [each for each in residents if each.lasts]
     listeners = [each for each in programs if isinstance(each, Listener)]
     mortals = [each for each in programs if isinstance(each, Mortal)]
     written, once = Written(lambda publication: key_of(publication.payload)), WillsOnce(mortals)
@@ -207,10 +210,10 @@ def promises(
     return [
         written,
         AcknowledgedIsDurable(written),
-        Messages(brokers, written, residents),
+        Messages(brokers, written, lasting),
         Shared(brokers, written, [each for each in programs if isinstance(each, Subscriber)]),
-        NothingGivenUp(brokers, written, residents),
-        OnlyUnsettledAgain(brokers, written, residents),
+        NothingGivenUp(brokers, written, lasting),
+        OnlyUnsettledAgain(brokers, written, lasting),
         ToldOnce(written, [each for each in listeners if not getattr(each, "group", "")]),
         Heard(listeners),
         OneOwner(),

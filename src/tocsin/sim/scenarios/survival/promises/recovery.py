@@ -16,7 +16,7 @@ from tocsin.sim.world import World
 
 # Bounds of one broker in this scenario. Clients are CLIENTS_MAX; every other bound follows from what one client may
 # have under way, and from the store's deadline.
-CLIENTS_MAX: Final = 10
+CLIENTS_MAX: Final = 11
 BOUNDS: Final = {
     "requests to the store": 120,
     "tasks": 250,
@@ -119,7 +119,7 @@ class Settled(Invariant):
         for each in self._programs:
             if isinstance(each, Publisher) and not each.done:
                 self.broken(f"{each.name} waits for an answer")
-            if not isinstance(each, Mortal):
+            if not isinstance(each, Mortal) and each.expiry_s:
                 self._look(each.name)
 
     def _look(self, client: str) -> None:
