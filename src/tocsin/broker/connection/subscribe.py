@@ -26,6 +26,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final
 
+import msgspec
 import structlog
 from mqtt5 import RetainHandling, SubAckPacket, SubAckReasonCode
 
@@ -119,6 +120,7 @@ class ClientSubscriber:
         "_client",
         "_counted",
         "_durable",
+        "_early",
         "_ended",
         "_epoch",
         "_exchange",
@@ -139,6 +141,7 @@ class ClientSubscriber:
         self._groups: dict[str, None] = {}  # those that it is, or is to be, a member of
         self._holds = False  # it has, or had, a channel
         self._asked: list[_Asked] = []  # of the SUBSCRIBE at hand
+        self._early: list[tuple[StoredFilter, Subscription]] = []  # … those for which the log is not read yet
         # Answers wait for these, in order. Made when needed: most clients need none.
         self._unsure: dict[_Saving, None] | None = None
         self._ended = False
@@ -240,7 +243,8 @@ class ClientSubscriber:
     def _add(self, asked: Subscribe) -> Subscription | None:
         """Have a subscription that is to no channel; None if it is refused."""
         delivery, name = self._client.delivery, asked.filter.name
-        since = self._durable.message_log.tail
+        message_log = self._durable.message_log
+        since = message_log.tail
         before = delivery.subscriptions.get(name)
         if before is not None:  # its options change; it is not a new one
             since = before.since
@@ -255,6 +259,8 @@ class ClientSubscriber:
             self._refuse(asked, f"this broker's clients have {most} different filters already")
             return None
         delivery.subscribed(name, subscription)
+        if (read := _read_for(asked.filter)) and not message_log.is_covered(read):
+            self._early.append((asked.filter, subscription))
         return subscription
 
     def _refuse(self, asked: Subscribe, problem: str) -> None:
@@ -295,12 +301,46 @@ class ClientSubscriber:
         if self._asked:
             asked, self._asked = self._asked, asked
         joins = any(isinstance(each.filter, SharedFilter) and each.ready is not None for each in asked)
+        if self._early:
+            early, self._early = self._early, []
+            self._client.spawn(self._acknowledge_exactly(packet, asked, early, hurries=not joins))
+            return
         stored = self._stored(hurries=not joins)
         waits = stored is not None or self._durable.replication.active
         if waits or any(each.ready is not None for each in asked):
             self._client.spawn(self._acknowledge(packet, asked, stored))
         else:
             self._answer(packet, asked)
+
+    async def _acknowledge_exactly(
+        self,
+        packet: SubAckPacket,
+        asked: list[_Asked],
+        early: list[tuple[StoredFilter, Subscription]],
+        *,
+        hurries: bool,
+    ) -> None:
+        """The same, once the log is read for these: they begin where it ended then."""
+        since = await self._covered([name for wanted, _ in early for name in _read_for(wanted)])
+        delivery = self._client.delivery
+        for wanted, before in early:
+            if delivery.subscriptions.get(wanted.name) is before and since > before.since:
+                begun = msgspec.structs.replace(before, since=since)
+                self._exchange.subscribe(self._client, wanted, begun, bound=False)
+                delivery.begins(wanted.name, before, begun)
+        await self._acknowledge(packet, asked, self._stored(hurries=hurries))
+
+    async def _covered(self, filters: list[str]) -> int:
+        """Return when the log is read for these filters, or when the store cannot be reached: then it will be from
+        where it was read to, which is returned."""
+        message_log, saving = self._durable.message_log, _Saving(hurries=True)
+        covering = asyncio.ensure_future(message_log.cover(filters))
+        covering.add_done_callback(lambda _: saving.settle())
+        try:
+            await self._until(saving)
+            return covering.result() if covering.done() else message_log.promise(filters)
+        finally:
+            covering.cancel()
 
     async def _acknowledge(self, packet: SubAckPacket, asked: list[_Asked], stored: _Saving | None) -> None:
         await self._until(stored)
@@ -488,6 +528,18 @@ class ClientSubscriber:
                 yield kept, grants[qos if qos < most else most] if may else None
 
         client.delivery.replay(name, pages, retained)
+
+
+def _read_for(wanted: StoredFilter) -> tuple[str, ...]:
+    """The filters for which the log is read for a subscription."""
+    match wanted:
+        case SharedFilter(of_results=True):
+            return ()
+        case TopicFilter(name=pattern) | SharedFilter(pattern=pattern):
+            return (pattern,)
+        case QueryFilter():
+            return ("#",)
+    return ()
 
 
 def _settle(waiting: asyncio.Future[None]) -> None:

@@ -66,6 +66,14 @@ class Subscribed(Event, frozen=True, kw_only=True):
     subscription: Subscription
 
 
+class Begins(Event, frozen=True, kw_only=True):
+    """It is known since when a subscription is one: the log was not read for it when it was made (``before``)."""
+
+    topic_filter: str
+    before: Subscription
+    subscription: Subscription
+
+
 class Unsubscribed(Event, frozen=True, kw_only=True):
     topic_filter: str
 

@@ -75,13 +75,15 @@ class Bench:
             records_max=8,
             pressure=self.pressure.append,
         )
+        self.message_log.want("#")
 
     async def follow(self) -> None:
         await self.message_log.follow(self._dispatch, lambda: self.judging)
 
-    def _dispatch(self, entry: Entry, publication: Publication) -> None:
+    def _dispatch(self, entry: Entry, publication: Publication) -> bool:
         self.dispatched.append((entry.position, publication.payload))
         self.said.append(publication.keys)
+        return True
 
     def _stored(self, error: TocsinError | None, position: int) -> None:
         self.outcomes.append(error)
