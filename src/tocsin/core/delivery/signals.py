@@ -195,7 +195,7 @@ class Ended(Event, frozen=True, kw_only=True):
 
 # Events that mean nothing when the connection is over.
 OF_THE_CONNECTION: Final[tuple[type[Event], ...]] = (
-    *(Subscribed, Unsubscribed, AwaitSave, Kept, StreamSaid, ReleaseAsked, Answered),
+    *(Subscribed, Begins, Unsubscribed, AwaitSave, Kept, StreamSaid, ReleaseAsked, Answered),
     *(BatchRead, ReadFailed, ResultsRead, ResultsFailed, Writable, ClaimsForgotten),
 )
 # Events that may still come when the machine has ended.

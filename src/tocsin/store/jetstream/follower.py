@@ -213,11 +213,10 @@ class Follower:
     async def _create(self) -> Begun:
         newest = await self._look()
         name = secrets.token_hex(8)
-        config = {
+        config: dict[str, object] = {
             "name": name,
             "deliver_policy": "by_start_sequence",
             "opt_start_seq": max(1, self._start),
-            "filter_subjects": self._patterns,
             "ack_policy": "none",
             "replay_policy": "instant",
             "max_deliver": 1,
@@ -225,10 +224,10 @@ class Follower:
             "num_replicas": 1,
             "inactive_threshold": int(INACTIVE_S * 1e9),
         }
-        if self._patterns == (">",):
-            del config["filter_subjects"]
-        elif len(self._patterns) == 1:
-            config["filter_subject"] = config.pop("filter_subjects")[0]
+        if len(self._patterns) > 1:
+            config["filter_subjects"] = self._patterns
+        elif self._patterns != (">",):
+            config["filter_subject"] = self._patterns[0]
         request = msgspec.json.encode(
             {"stream_name": self._stream.name, "config": config, "action": "create"}
         )
