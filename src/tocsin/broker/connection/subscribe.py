@@ -23,7 +23,10 @@ it has of each group are known before any is used.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+import weakref
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -115,6 +118,7 @@ class ClientSubscriber:
     """Carries out what one client subscribes to, and sends its SUBACKs when they are true."""
 
     __slots__ = (
+        "__weakref__",
         "_asked",
         "_cause",
         "_client",
@@ -127,6 +131,7 @@ class ClientSubscriber:
         "_groups",
         "_holds",
         "_session",
+        "_turn",
         "_unsure",
     )
 
@@ -142,6 +147,7 @@ class ClientSubscriber:
         self._holds = False  # it has, or had, a channel
         self._asked: list[_Asked] = []  # of the SUBSCRIBE at hand
         self._early: list[tuple[StoredFilter, Subscription]] = []  # … those for which the log is not read yet
+        self._turn: asyncio.Future[None] | None = None  # done when no answer waits for that any more
         # Answers wait for these, in order. Made when needed: most clients need none.
         self._unsure: dict[_Saving, None] | None = None
         self._ended = False
@@ -301,7 +307,7 @@ class ClientSubscriber:
         if self._asked:
             asked, self._asked = self._asked, asked
         joins = any(isinstance(each.filter, SharedFilter) and each.ready is not None for each in asked)
-        if self._early:
+        if self._early or self._turn is not None:
             early, self._early = self._early, []
             self._client.spawn(self._acknowledge_exactly(packet, asked, early, hurries=not joins))
             return
@@ -321,6 +327,26 @@ class ClientSubscriber:
         hurries: bool,
     ) -> None:
         """The same, once the log is read for these: they begin where it ended then."""
+        async with self._in_turn():
+            if early:
+                await self._begin_exactly(early)
+        await self._acknowledge(packet, asked, self._stored(hurries=hurries))
+
+    @asynccontextmanager
+    async def _in_turn(self) -> AsyncIterator[None]:
+        """What waits for the log to be read is answered in the order in which it was asked."""
+        before = self._turn
+        mine = self._turn = asyncio.get_running_loop().create_future()
+        try:
+            yield
+            if before is not None:
+                await asyncio.wait((before,))
+        finally:
+            _settle(mine)
+            if self._turn is mine:
+                self._turn = None
+
+    async def _begin_exactly(self, early: list[tuple[StoredFilter, Subscription]]) -> None:
         since = await self._covered([name for wanted, _ in early for name in _read_for(wanted)])
         delivery = self._client.delivery
         for wanted, before in early:
@@ -328,7 +354,6 @@ class ClientSubscriber:
                 begun = msgspec.structs.replace(before, since=since)
                 self._exchange.subscribe(self._client, wanted, begun, bound=False)
                 delivery.begins(wanted.name, before, begun)
-        await self._acknowledge(packet, asked, self._stored(hurries=hurries))
 
     async def _covered(self, filters: list[str]) -> int:
         """Return when the log is read for these filters, or when the store cannot be reached: then it will be from
@@ -363,11 +388,19 @@ class ClientSubscriber:
 
     def confirm(self, send: Act) -> None:
         """Have an UNSUBACK sent when what it says is stored, and the backups know."""
+        if self._turn is not None:
+            self._client.spawn(self._confirm_in_turn(send))
+            return
         stored = self._stored()
         if stored is not None or self._durable.replication.active:
             self._client.spawn(self._confirm(send, stored))
         else:
             send()
+
+    async def _confirm_in_turn(self, send: Act) -> None:
+        async with self._in_turn():
+            pass
+        await self._confirm(send, self._stored())
 
     async def _confirm(self, send: Act, stored: _Saving | None) -> None:
         await self._until(stored)
@@ -527,7 +560,34 @@ class ClientSubscriber:
                 qos = publication.qos
                 yield kept, grants[qos if qos < most else most] if may else None
 
+        if isinstance(wanted, TopicFilter):
+            since = client.delivery.subscriptions[name].since
+            retained.await_late(name, since, partial(_send_late, weakref.ref(self), name))
         client.delivery.replay(name, pages, retained)
+
+    def replay_late(self, name: str, late: Kept) -> None:
+        """Have the client get a message that is retained only now, and was published before its subscription began."""
+        client, retained = self._client, self._durable.retained
+        delivery, topic = client.delivery, late.publication.topic
+        subscription = delivery.subscriptions.get(name)
+        if self._ended or subscription is None or delivery.awaits_retained(name):
+            return
+        identifiers = () if subscription.identifier is None else (subscription.identifier,)
+        most = subscription.qos
+
+        def page(after: str | None) -> Iterator[tuple[Kept, Grant | None]]:
+            may = name in delivery.subscriptions and client.rights().may_receive(topic)
+            for kept in retained.of([topic], after):
+                granted = Grant(min(kept.publication.qos, most), identifiers, True)
+                yield kept, granted if may and not kept.over(wall_s()) else None
+
+        delivery.replay(f"{name} {topic}", page, retained)
+
+
+def _send_late(subscriber: weakref.ref[ClientSubscriber], name: str, late: Kept) -> None:
+    """The closure of a subscription that is remembered must not keep its client."""
+    if (found := subscriber()) is not None:
+        found.replay_late(name, late)
 
 
 def _read_for(wanted: StoredFilter) -> tuple[str, ...]:

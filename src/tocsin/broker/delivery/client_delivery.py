@@ -352,6 +352,10 @@ class DurableDelivery:
             self._replay = Replay(self._connection, self._machine, copy)
         self._replay.add(name, pages)
 
+    def awaits_retained(self, name: str) -> bool:
+        """Whether nothing of what is retained for a subscription was sent yet, and all will be."""
+        return self._replay is not None and self._replay.is_early(name)
+
     def _forget_replay(self, name: str) -> None:
         if self._replay is not None:
             self._replay.cancel(name)

@@ -98,7 +98,7 @@ def simplified(filters: Iterable[str]) -> tuple[str, ...]:
     """Filters that do not overlap and cover all of these."""
     wild: list[str] = []
     plain: list[str] = []
-    for each in sorted(filters, key=lambda name: (name.count("/"), name)):
+    for each in sorted(set(filters), key=lambda name: (name.count("/"), name)):
         if is_plain(each):
             plain.append(each)
             continue

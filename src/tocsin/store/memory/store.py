@@ -277,9 +277,13 @@ class MemoryLog:
         rules.check_select(f"follow log {self._cell.state.spec.name!r}", patterns, start)
         return MemorySelection(self, tuple(patterns), start)
 
+    @property
+    def newest(self) -> int:
+        return self._cell.state.last_position
+
     async def grown(self, start: int) -> None:
         """Return when the log has a position from there on."""
-        while self._cell.state.last_position < start:
+        while self.newest < start:
             await self._store.until(self._cell.bell)
 
     async def last(self, subject: str | None = None, *, fresh: bool = False) -> int:
@@ -313,7 +317,7 @@ class MemorySelection:
 
     async def items(self) -> AsyncGenerator[Entry | Begun | Reached, None]:
         start, reached = self._start, self._start - 1
-        yield Begun(await self._log.last())
+        yield Begun(self._log.newest)
         while True:
             page = await self._log.read(">", start)
             for entry in page.entries:

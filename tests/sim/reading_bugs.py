@@ -1,0 +1,69 @@
+"""Bugs in how the log is read by interest, planted in the shipped classes: what ``durable`` has to find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from tocsin.broker.delivery.message_log import MessageLog
+from tocsin.core.delivery import reading, wanted
+from tocsin.core.delivery.reading import Reading
+from tocsin.ports import Begun, Selection
+
+Bug = Callable[[pytest.MonkeyPatch], None]
+
+
+def drops_interest_too_soon(patch: pytest.MonkeyPatch) -> None:
+    """A filter that was read once counts as read for ever, though a later reader does not bring it."""
+    covers = Reading.covers
+    ever: dict[int, set[str]] = {}
+
+    def remembering(self: Reading, topic_filter: str) -> bool:
+        known = ever.setdefault(id(self), set())
+        if covers(self, topic_filter):
+            known.add(topic_filter)
+        return topic_filter in known
+
+    patch.setattr(Reading, "covers", remembering)
+    patch.setattr(reading, "CALM_US", 1)
+
+
+def begins_before_it_reads(patch: pytest.MonkeyPatch) -> None:
+    """A subscription begins at the tail, and its filter comes to the reader later."""
+
+    async def at_once(self: MessageLog, filters: Sequence[str]) -> int:
+        return self.tail
+
+    patch.setattr(MessageLog, "cover", at_once)
+    patch.setattr(MessageLog, "is_covered", lambda self, filters: True)
+
+
+def takes_coarse_for_exact(patch: pytest.MonkeyPatch) -> None:
+    """A filter that is cut off is read as if it ended there."""
+    patch.setattr(wanted, "cut", lambda topic_filter, levels: "/".join(topic_filter.split("/")[:levels]))
+    patch.setattr(Reading, "_calm", lambda self, now_us: wanted.Level.HEADS)
+    begin = Reading.__init__
+
+    def coarse(self: Reading, mode: reading.Mode = "wanted") -> None:
+        begin(self, mode)
+        self.level = wanted.Level.HEADS
+
+    patch.setattr(Reading, "__init__", coarse)
+    patch.setattr(Reading, "covers", lambda self, topic_filter: self.filters is not None)
+
+
+def begins_where_the_log_ends(patch: pytest.MonkeyPatch) -> None:
+    """A new reader counts what the one before it has not brought yet as read."""
+    begin = MessageLog._begin
+
+    def forgetful(self: MessageLog, selection: Selection, begun: Begun) -> None:
+        begin(self, selection, begun)
+        self.reading.tail = max(self.reading.tail, begun.end)
+
+    patch.setattr(MessageLog, "_begin", forgetful)
+
+
+def is_live_before_it_is_read(patch: pytest.MonkeyPatch) -> None:
+    """A client that comes back is handed in what comes, though nothing is read for it yet."""
+    patch.setattr(Reading, "horizon", lambda self, filters: self.tail)
