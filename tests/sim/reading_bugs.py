@@ -9,7 +9,6 @@ import pytest
 from tocsin.broker.delivery.message_log import MessageLog
 from tocsin.core.delivery import reading, wanted
 from tocsin.core.delivery.reading import Reading
-from tocsin.ports import Begun, Selection
 
 Bug = Callable[[pytest.MonkeyPatch], None]
 
@@ -53,15 +52,10 @@ def takes_coarse_for_exact(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Reading, "covers", lambda self, topic_filter: self.filters is not None)
 
 
-def begins_where_the_log_ends(patch: pytest.MonkeyPatch) -> None:
-    """A new reader counts what the one before it has not brought yet as read."""
-    begin = MessageLog._begin
-
-    def forgetful(self: MessageLog, selection: Selection, begun: Begun) -> None:
-        begin(self, selection, begun)
-        self.reading.tail = max(self.reading.tail, begun.end)
-
-    patch.setattr(MessageLog, "_begin", forgetful)
+def counts_more_than_was_told(patch: pytest.MonkeyPatch) -> None:
+    """The tail moves beyond what the store has told to be read."""
+    reach = MessageLog._reach
+    patch.setattr(MessageLog, "_reach", lambda self, position: reach(self, position + 3))
 
 
 def is_live_before_it_is_read(patch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ SEEDS = 40
 
 BUGS: tuple[Bug, ...] = (
     bugs.begins_before_it_reads,
-    bugs.begins_where_the_log_ends,
+    bugs.counts_more_than_was_told,
     bugs.drops_interest_too_soon,
     bugs.is_live_before_it_is_read,
     bugs.takes_coarse_for_exact,
