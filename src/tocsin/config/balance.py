@@ -36,6 +36,14 @@ class Balance(Section, frozen=True, kw_only=True):
             "share of `limits.connections_max`, until half of it is left.",
         ),
     ] = 20
+    rest_s: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=86_400,
+            description="How long a client stays after it came, before it may be moved to balance.",
+        ),
+    ] = 60
     grace_s: Annotated[
         int,
         Meta(
