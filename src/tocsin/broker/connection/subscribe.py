@@ -601,9 +601,10 @@ class ClientSubscriber:
                 qos = publication.qos
                 yield kept, grants[qos if qos < most else most] if may else None
 
-        if isinstance(wanted, TopicFilter):
+        if isinstance(wanted, TopicFilter | RequestFilter):
             since = client.delivery.subscriptions[name].since
-            retained.await_late(name, since, partial(_send_late, weakref.ref(self), name))
+            pattern = name if isinstance(wanted, TopicFilter) else wanted.pattern
+            retained.await_late(pattern, since, partial(_send_late, weakref.ref(self), name))
         client.delivery.replay(name, pages, retained)
 
     def replay_late(self, name: str, late: Kept) -> None:
@@ -612,6 +613,8 @@ class ClientSubscriber:
         delivery, topic = client.delivery, late.publication.topic
         subscription = delivery.subscriptions.get(name)
         if self._ended or subscription is None or delivery.awaits_retained(name):
+            return
+        if subscription.request and not Judge().fits(subscription.request, late.publication):
             return
         identifiers = () if subscription.identifier is None else (subscription.identifier,)
         most = subscription.qos
@@ -636,7 +639,7 @@ def _read_for(wanted: StoredFilter) -> tuple[str, ...]:
     match wanted:
         case SharedFilter(of_results=True):
             return ()
-        case TopicFilter(name=pattern) | SharedFilter(pattern=pattern):
+        case TopicFilter(name=pattern) | SharedFilter(pattern=pattern) | RequestFilter(pattern=pattern):
             return (pattern,)
         case QueryFilter():
             return ("#",)

@@ -510,7 +510,11 @@ def _followed(session: StoredSession) -> Sequence[str]:
     """The filters for which the log has to be read, so that a session's client gets what comes."""
     wanted = session.subscriptions.items()
     return read_for(
-        [name for name, each in wanted if each.qos and filter_type(name) in (TopicFilter, QueryFilter)]
+        [
+            name
+            for name, each in wanted
+            if each.qos and filter_type(name) in (TopicFilter, QueryFilter, RequestFilter)
+        ]
     )
 
 
