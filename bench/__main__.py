@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 BENCHES = {
     "assignment": "plans of backups beside bounds that no plan can beat, and how their time grows",
+    "balance": "what moving clients from full to empty brokers changes: spread, routes, who notices",
     "broker": "deliveries per CPU second, latency and memory of a broker, beside mosquitto and NATS",
     "channels": "executions of channels on Spark, beside DuckDB and one query each; a network, end to end",
     "connections": "what a new connection costs a broker, clean and with a session, beside mosquitto",
