@@ -10,22 +10,27 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from tocsin.core.tiers.slots import SLOTS, Slots
+from tocsin.core.tiers.slots import Slots
 from tocsin.core.tiers.table import Moves
 
 SPREAD_MAX: Final = 1  # slots that one member may carry more than another
 
 
-def even(slots: Slots, members: Collection[str]) -> Moves:
-    """The moves that have every one of these members carry as many slots as the others, give or take one. Slots of
-    brokers that are no members are left alone."""
+def even(slots: Slots, members: Collection[str], leaving: Collection[str] = ()) -> Moves:
+    """The moves that have every one of these members carry as many slots as the others, give or take one, and those
+    that leave carry none. Slots of other brokers stay where they are."""
     carried: dict[str, list[int]] = {each: [] for each in sorted(members)}
-    for slot in range(SLOTS):
-        if slots.carriers[slot] in carried:
-            carried[slots.carriers[slot]].append(slot)
-    if len(carried) < 2:
+    homeless = []
+    for slot, carrier in enumerate(slots.carriers):
+        if carrier in carried:
+            carried[carrier].append(slot)
+        elif carrier in leaving:
+            homeless.append(slot)
+    if not carried or (len(carried) < 2 and not homeless):
         return {}
     deputies = list(slots.deputies)
+    for slot in homeless:
+        carried[_next_home(slot, deputies, carried)].append(slot)
     while True:
         most = max(carried, key=lambda each: (len(carried[each]), each))
         least = min(carried, key=lambda each: (len(carried[each]), each))
@@ -37,12 +42,21 @@ def even(slots: Slots, members: Collection[str]) -> Moves:
         carried[least].append(slot)
         if deputies[slot] == least:
             deputies[slot] = most
+    if len(carried) < 2:
+        return {slot: (carrier, slots.carriers[slot]) for carrier in carried for slot in homeless}
     for carrier, kept in carried.items():
         _spread(kept, deputies, [each for each in carried if each != carrier])
     after = {slot: (carrier, deputies[slot]) for carrier, kept in carried.items() for slot in kept}
     return {
         slot: pair for slot, pair in after.items() if pair != (slots.carriers[slot], slots.deputies[slot])
     }
+
+
+def _next_home(slot: int, deputies: list[str], carried: dict[str, list[int]]) -> str:
+    """Who carries a slot that is given up: its deputy, if that has no more than others; else who has least."""
+    least = min(carried, key=lambda each: (len(carried[each]), each))
+    deputy = deputies[slot]
+    return deputy if deputy in carried and len(carried[deputy]) <= len(carried[least]) else least
 
 
 def _spread(carried: Collection[int], deputies: list[str], others: Collection[str]) -> None:

@@ -126,7 +126,7 @@ class Leader:
         self._promotions = self.promoting(options.promote_after_us)
         self.recruits = self.recruiting(options.recruit)
         self.rerouting = Rerouting(state)
-        self.placing = Placing(state, self._clearance.has_seen)
+        self.placing = Placing(state, self._clearance.has_seen, lambda: self.attention.balance.ordered)
         self._above_us: int | None = None  # since when everybody speaks a higher level than the network's
         self._raise_after_us = options.raise_after_us
         self._paced_us = 0  # nothing is appended before: the last batch was news for very many

@@ -3,14 +3,15 @@
     a member comes, or slots went to deputies ──► GATHER_US in which nothing else happens
         ──► the moves that have all members carry alike (``core.tiers.placing``) ──► ``Placed``
 
-A member that has come carries nothing before it has applied its first notice: until then it has no routes onward. Slots
-of a member that is gone are its deputies' already (``core.coordination.state.tiers``); evening out can wait for others
-that fail or come at the same time.
+A routing broker that an operator has emptied (``tocsin drain``) gives its slots up in the same way. A member that has
+come carries nothing before it has applied its first notice: until then it has no routes onward. Slots of a member that
+is gone are its deputies' already (``core.coordination.state.tiers``); evening out can wait for others that fail or come
+at the same time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from tocsin.core.coordination.state.state import State
@@ -23,13 +24,18 @@ GATHER_US: Final = 1_500_000
 
 
 class Placing:
-    """Looks for slots to move, for one leader. ``ready``: whether a member has applied a notice."""
+    """Looks for slots to move, for one leader. ``ready``: whether a member has applied a notice; ``emptied`` names the
+    brokers that are to carry nothing."""
 
-    def __init__(self, state: State, ready: Callable[[str], bool]) -> None:
+    def __init__(
+        self, state: State, ready: Callable[[str], bool], emptied: Callable[[], Collection[str]]
+    ) -> None:
         self._state = state
         self._ready = ready
-        self._seen: dict[str, tuple[tuple[str, ...], Slots]] = {}  # tier → how it was when it changed last
+        self._emptied = emptied
+        self._seen: dict[str, tuple[tuple[str, ...], frozenset[str], Slots]] = {}  # tier → its last change
         self._since_us: dict[str, int] = {}  # tier → when that was
+        self._even: set[str] = set()  # tiers in which there was nothing to move since then
 
     def look(self, now_us: int) -> list[Placed]:
         """The commands for the log; at most one for each tier."""
@@ -38,12 +44,16 @@ class Placing:
             del self._seen[tier], self._since_us[tier]
         placed = []
         for tier, table in sorted(tables.items()):
-            ready = tuple(each for each in table.members if self._ready(each))
-            now = (ready, table.slots)
+            leaving = frozenset(self._emptied()) & {*table.members}
+            ready = tuple(each for each in table.members if each not in leaving and self._ready(each))
+            now = (ready, leaving, table.slots)
             if self._seen.get(tier) != now:
                 self._seen[tier], self._since_us[tier] = now, now_us
-            elif now_us - self._since_us[tier] >= GATHER_US:
-                moves = even(table.slots, ready)
+                self._even.discard(tier)
+            elif tier not in self._even and now_us - self._since_us[tier] >= GATHER_US:
+                self._even.add(tier)
+                moves = even(table.slots, ready, leaving)
                 if moves:
+                    self._even.discard(tier)
                     placed.append(Placed(tier, SlotMoves.of(moves)))
         return placed
