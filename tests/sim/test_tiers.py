@@ -16,10 +16,9 @@ from tocsin.core.coordination.leader.placing import Placing
 from tocsin.core.coordination.participant import network_view
 from tocsin.core.forwarding.routes import RoutePlan
 from tocsin.core.forwarding.table import ForwardingTable
-from tocsin.core.tiers.slots import Slots, gate_of, is_gate
+from tocsin.core.tiers.slots import Slots, gate_of, is_gate, slot_of
 from tocsin.core.tiers.table import SlotTable
 from tocsin.core.tiers.ways import Fence, TierWays
-from tocsin.model.network import Scope
 from tocsin.sim.faults.kinds import Crash, Fault
 from tocsin.sim.runs.runner import Broken, run, run_many
 from tocsin.sim.runs.scenario import Scenario, find
@@ -73,7 +72,14 @@ MOVING = Situation(
         Drain("hub-3", 28 * SECOND, None),
     )
 )
-LOSING = Situation((), (Crash(at_us=15 * SECOND, for_us=12 * SECOND, node="hub-2"),))
+LOSING = Situation((), (Crash(at_us=16 * SECOND, for_us=12 * SECOND, node="hub-2"),))
+ALONE = Situation(  # nobody leads when the routing broker is lost
+    (),
+    (
+        *(Crash(at_us=15 * SECOND, for_us=4 * SECOND, node=each) for each in tiers.COORDINATORS),
+        *LOSING.plan,
+    ),
+)
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -85,16 +91,10 @@ def two_carriers(patch: pytest.MonkeyPatch) -> None:
     def doubled(self: Any, topic: str, peers: tuple[str, ...], way: Any) -> Any:
         over, here = apart(self, topic, peers, way)
         gates = [peer for peer in peers if is_gate(peer) and peer in self.ways._tiers]
-        more = [self.ways._tiers[gate].deputies[tiers_slot(topic)] for gate in gates]
+        more = [self.ways._tiers[gate].deputies[slot_of(topic)] for gate in gates]
         return tuple(dict.fromkeys((*over, *filter(None, more)))), here
 
     patch.setattr(ForwardingTable, "_apart", doubled)
-
-
-def tiers_slot(topic: str) -> int:
-    from tocsin.core.tiers.slots import slot_of
-
-    return slot_of(topic)
 
 
 def no_pause(patch: pytest.MonkeyPatch) -> None:
@@ -122,14 +122,15 @@ def untold_deputies(patch: pytest.MonkeyPatch) -> None:
 
 
 def lone_member(patch: pytest.MonkeyPatch) -> None:
-    """One member of a tier has the routes onward, and the others do not."""
-    routes = RoutePlan.routes
+    """One member of a tier hears what clusters want, and the others do not."""
+    laid_out = RoutePlan._laid_out
 
-    def less(self: RoutePlan, broker: str) -> Any:
-        found = routes(self, broker)
-        return found if broker != "hub-2" else frozenset(r for r in found if r.scope is Scope.ORIGIN)
+    def less(self: RoutePlan, *given: Any, **more: Any) -> Any:
+        layout = laid_out(self, *given, **more)
+        first = {tier: frozenset(members[:1]) for tier, members in layout.members.items()}
+        return msgspec.structs.replace(layout, all_members=first)
 
-    patch.setattr(RoutePlan, "routes", less)
+    patch.setattr(RoutePlan, "_laid_out", less)
 
 
 def unmarked(patch: pytest.MonkeyPatch) -> None:
@@ -177,7 +178,7 @@ def lost_while_held(patch: pytest.MonkeyPatch) -> None:
 PLANTED: list[tuple[Plant, tuple[str, ...], Situation]] = [
     (two_carriers, (ONCE,), CALM),
     (no_pause, (ORDER,), MOVING),
-    (untold_deputies, (FLOW,), LOSING),
+    (untold_deputies, (FLOW,), ALONE),
     (lone_member, (FLOW,), CALM),
     (unmarked, (ONCE, FLOW), CALM),
     (kept_slots, (ONE,), LOSING),
@@ -201,7 +202,9 @@ def test_a_planted_bug_is_found(
     raise AssertionError(f"{plant.__name__} was not found within {SEEDS} seeds")
 
 
-@pytest.mark.parametrize("situation", [CALM, MOVING, LOSING], ids=["calm", "moving", "losing"])
+@pytest.mark.parametrize(
+    "situation", [CALM, MOVING, LOSING, ALONE], ids=["calm", "moving", "losing", "alone"]
+)
 def test_without_a_bug_the_same_situations_break_nothing(situation: Situation) -> None:
     assert situation.broken(0) is None
 

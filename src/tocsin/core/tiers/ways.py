@@ -189,6 +189,8 @@ class TierWays(TableMachine):
             if rest is not None:
                 effects.append(SetTimer(name=TierTimer.STEADY, delay_us=rest - now_us))
             return [*effects, *self._look(now_us)]
+        if event.name != TierTimer.RELEASE:
+            return []
         released: list[Place] = []
         for ticket, fence in list(self._fences.items()):
             if fence.until_us > now_us:

@@ -24,6 +24,7 @@ class Tiers:
     def __init__(self) -> None:
         self.tables: dict[str, SlotTable] = {}
         self._moved: dict[str, Moves] = {}  # tier → slots that others carry since the last ``settle``
+        self._named: dict[str, frozenset[str]] = {}  # tier → the members that brokers know by it
         self._gone: dict[str, None] = {}  # tiers that are no more
         self._readdressed: dict[str, None] = {}  # members that are reached elsewhere than before
 
@@ -34,6 +35,7 @@ class Tiers:
         for tier in [each for each in self.tables if each not in tiers]:
             del self.tables[tier]
             self._moved.pop(tier, None)
+            self._named.pop(tier, None)
             self._gone[tier] = None
         for tier, members in tiers.items():
             table = self.tables.get(tier)
@@ -56,6 +58,7 @@ class Tiers:
     def restore(self, tier: str, slots: Slots) -> None:
         """A tier of a snapshot; who is in it follows from the brokers."""
         self.tables[tier] = SlotTable(slots)
+        self._named[tier] = slots.members
 
     # ── what brokers are told ───────────────────────────────────────────────────────────────────────────────
 
@@ -71,11 +74,10 @@ class Tiers:
         items: list[Item] = [Carriers(tier, gone=True) for tier in sorted(gone)]
         for tier, table in sorted(self.tables.items()):
             moves = moved.get(tier, {})
-            named = {name for pair in moves.values() for name in pair} | {
-                each for each in readdressed if each in table.members
-            }
-            if moves or named:
-                items.append(_carriers(tier, moves, named, infos))
+            known, self._named[tier] = self._named.get(tier, frozenset()), table.slots.members
+            news = (self._named[tier] - known) | (readdressed.keys() & self._named[tier])
+            if moves or news:
+                items.append(_carriers(tier, moves, news, infos))
         return {broker: items for broker in sorted(infos)} if items else {}
 
     def everything(self, infos: Mapping[str, BrokerInfo]) -> Iterator[Item]:

@@ -79,7 +79,7 @@ class Once(Invariant):
         traffic.on_got.append(self._look)
 
     def _look(self, broker: str, message: Message) -> None:
-        if (broker, message) in self._got and self._troubles.calm(message.at_us):
+        if (broker, message) in self._got and self._troubles.calm(message.at_us, broker, message.origin):
             self.broken(f"{broker} got a message of {message.origin} at {message.at_us} twice")
         self._got.add((broker, message))
 
@@ -97,7 +97,8 @@ class InOrder(Invariant):
     def _look(self, broker: str, message: Message) -> None:
         key = (broker, message.origin, message.topic)
         newest_us = self._newest_us.get(key, 0)
-        calm = self._troubles.calm(message.at_us) and self._troubles.calm(newest_us)
+        ends = broker, message.origin
+        calm = self._troubles.calm(message.at_us, *ends) and self._troubles.calm(newest_us, *ends)
         if message.at_us < newest_us and calm:
             self.broken(f"{broker} got what {message.origin} published at {message.at_us} after {newest_us}")
         self._newest_us[key] = max(newest_us, message.at_us)
@@ -124,15 +125,14 @@ class Flows(Invariant):
     def _take(self, broker: str, message: Message) -> None:
         self._got.add((broker, message))
         took_us = self._world.now_us - message.at_us
-        if took_us > FLIGHT_US and self._troubles.calm(message.at_us):
+        if took_us > FLIGHT_US and self._troubles.calm(message.at_us, broker, message.origin):
             self.broken(f"{broker} got what {message.origin} published at {message.at_us} {took_us} µs later")
 
     def finish(self, world: World) -> None:
         for message in self._traffic.messages:
-            if not self._troubles.calm(message.at_us):
-                continue
             for broker, topics in self._wanted.items():
-                if message.topic not in topics:
+                calm = self._troubles.calm(message.at_us, broker, message.origin)
+                if message.topic not in topics or not calm:
                     continue
                 self.checked += 1
                 if (broker, message) not in self._got:

@@ -1,7 +1,7 @@
 """When something is wrong, so that messages may be lost, come twice or overtake each other.
 
-What an operator does is no trouble: a planned move costs nothing. Nor is the loss of a routing broker, from a second
-after its links have broken.
+What an operator does is no trouble: a planned move costs nothing. Nor is the loss of a routing broker, from a moment
+after its links have broken, but for its own clients.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from tocsin.sim.scenarios.links.traffic import LinkCut
 from tocsin.sim.world import World
 
 FLIGHT_US: Final = 1_500_000  # longer than a message travels, with a pause of a planned move
-DEPUTY_US: Final = 1_000_000  # after a crash of a routing broker; its links break at once
+DEPUTY_US: Final = 300_000  # after a crash of a routing broker; its links break when the others hear of it
 BACK_US: Final = 6 * MILLION  # until a process that is back has joined, and has its links and routes
 SILENT_US: Final = 14 * MILLION  # until a link that carries nothing is given up, and what follows is over
 
-Span = tuple[int, int]
+Span = tuple[int, int, str, int]  # from, until; whose clients have it longer, and until when
 
 
 class Troubles:
@@ -32,18 +32,21 @@ class Troubles:
         self._begin_us = begin_us
         self._known: list[Span] | None = None
 
-    def calm(self, at_us: int) -> bool:
-        """Whether a message that is published then must come, once and in order."""
+    def calm(self, at_us: int, *ends: str) -> bool:
+        """Whether a message that is published then, from the one end to the other, must come, once and in order."""
         if at_us < self._begin_us:
             return False
-        return not any(began - FLIGHT_US <= at_us < ended for began, ended in self._spans())
+        return not any(
+            began - FLIGHT_US <= at_us < (ended if whose not in ends else longer)
+            for began, ended, whose, longer in self._spans()
+        )
 
     def _spans(self) -> list[Span]:
         if self._known is None:
             spans = [span for fault in self._world.plan for span in self._of(fault)]
             for cut in self._cuts:
                 until_us = cut.at_us if cut.until_us is None else cut.until_us
-                spans.append((cut.at_us, until_us + SILENT_US))
+                spans.append((cut.at_us, until_us + SILENT_US, "", 0))
             self._known = spans
         return self._known
 
@@ -55,7 +58,7 @@ class Troubles:
             return []
         alone = sum(isinstance(each, Crash) and each.node in self._hubs for each in self._world.plan) == 1
         if isinstance(fault, Crash) and fault.node in self._hubs and alone:
-            return [(fault.at_us, fault.at_us + DEPUTY_US)]
+            return [(fault.at_us, fault.at_us + DEPUTY_US, fault.node, end_us + BACK_US)]
         if isinstance(fault, Crash):
-            return [(fault.at_us, end_us + BACK_US)]
-        return [(fault.at_us, end_us + SILENT_US)]
+            return [(fault.at_us, end_us + BACK_US, "", 0)]
+        return [(fault.at_us, end_us + SILENT_US, "", 0)]
