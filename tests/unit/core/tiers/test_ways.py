@@ -118,7 +118,7 @@ def test_a_carrier_that_is_lost_meanwhile_ends_the_fence() -> None:
     assert broker.way == "b" and broker.take(Passed(ticket=1)) == []
 
 
-def test_a_slot_that_moves_again_while_it_is_held_goes_to_the_last_carrier() -> None:
+def test_a_slot_that_moves_again_while_held_goes_to_the_last() -> None:
     broker = Broker(all_over("a", "b"))
     broker.know(all_over("b", "a"))
     broker.know(all_over("c", "b"))

@@ -48,7 +48,7 @@ def test_a_member_that_has_no_routes_yet_carries_nothing() -> None:
     assert leader.carried == [512, 512]
 
 
-def test_a_member_that_is_emptied_gives_its_slots_up_and_gets_them_back() -> None:
+def test_an_emptied_member_gives_its_slots_up_and_gets_them_back() -> None:
     leader = Leader("east", *HUBS)
     leader.wait()
     leader.emptied = {"hub-2"}
@@ -75,7 +75,7 @@ def test_the_only_one_left_carries_everything_without_a_deputy() -> None:
     assert leader.carried == [0, 1_024]
 
 
-def test_slots_that_went_to_deputies_are_evened_out_when_the_member_is_back() -> None:
+def test_slots_are_evened_out_when_a_lost_member_is_back() -> None:
     leader = Leader("east", *HUBS)
     leader.wait()
     leader.net.apply(Lost("hub-1", 1))
