@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import product
 from typing import Final
 
 import msgspec
@@ -21,6 +22,7 @@ from tocsin.sim.world import World
 OPERATOR: Final[Address] = "operator"
 TOPICS: Final = tuple(f"line/{number}" for number in range(12))
 BUSY: Final = TOPICS[:2]
+FIRST_US: Final = 4_000_000
 PUBLISH_US: Final = 250_000
 BUSY_US: Final = 60_000  # often enough for messages to overtake each other
 MOMENT_US: Final = 1_500_000  # before the end, so that the last messages arrive
@@ -67,7 +69,10 @@ def draw_cuts(
 
 
 def let_publish(world: World, names: Sequence[str], until_us: int, chance: Chance) -> None:
-    """Somebody publishes all the time on any topic, and two so often that messages could overtake each other."""
+    """Somebody publishes all the time on any topic, and two so often that messages could overtake each other. At first
+    everybody publishes on every topic: a new stream would wait for a leader."""
+    for at, (name, topic) in enumerate(product(names, TOPICS)):
+        _speak_at(world, FIRST_US + at * PUBLISH_US // 4, name, topic)
     for at_us in range(PUBLISH_US, until_us - MOMENT_US, PUBLISH_US):
         _speak_at(world, at_us, chance.one_of(names), chance.one_of(TOPICS))
     for topic in BUSY:
