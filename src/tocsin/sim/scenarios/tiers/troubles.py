@@ -52,6 +52,8 @@ class Troubles:
 
     def _of(self, fault: Fault) -> list[Span]:
         end_us = fault.at_us + fault.for_us
+        if fault.at_us < self._begin_us:  # brokers may join late, and streams be declared late
+            return [(fault.at_us, max(self._begin_us, end_us) + SILENT_US, "", 0)]
         if isinstance(fault, Crash) and fault.node.startswith("coordinator"):
             return []
         if isinstance(fault, LeaderLoss):
