@@ -1,3 +1,7 @@
 """How good plans of backups are, and how long they take: ``run`` measures, over the networks of ``networks``."""
 
-from bench.assignment.run import main as main
+from bench.assignment.run import main
+
+__all__ = [
+    "main",
+]

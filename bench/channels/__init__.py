@@ -6,4 +6,8 @@ query for each subscription; where the fixed cost goes; a hundred channels side 
 end.
 """
 
-from bench.channels.run import main as main
+from bench.channels.run import main
+
+__all__ = [
+    "main",
+]

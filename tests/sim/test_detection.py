@@ -56,6 +56,17 @@ def test_sixty_seeds_break_nothing() -> None:
     assert [outcome for outcome in run_many("detection", 0, 60) if outcome.broken] == []
 
 
+# Seeds that broke something, and what they found.
+FOUND: dict[int, str] = {
+    902: "a coordinator that had recorded a snapshot, and got no answer, removed its pieces: nobody led ever after",
+}
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_a_seed_that_broke_something_breaks_nothing(seed: int) -> None:
+    assert run(find("detection"), seed).broken is None
+
+
 def test_a_broker_that_is_gone_is_missed_by_its_links() -> None:
     for seed in range(20):
         crash = Crash(at_us=10 * SECOND, for_us=10 * SECOND, node="broker/south-1")
@@ -179,6 +190,21 @@ def hasty(name: str, places: StoreNames, _options: Options) -> Coordinator:
 
 def trusting(name: str, places: StoreNames, _options: Options) -> Coordinator:
     return TrustingCoordinator(name, places, detection.OPTIONS)
+
+
+# What ails observers alone: they are deaf to everybody.
+DEAF = Partition(at_us=5 * SECOND, for_us=10 * SECOND, side=COORDINATORS, direction="in")
+
+
+def test_a_cut_off_observer_is_no_reason_to_lose_a_broker() -> None:
+    """One that does not doubt itself then is found out; one that does accuses nobody."""
+    assured = msgspec.structs.replace(
+        find("detection"), build=partial(detection.build, coordinator=self_assured)
+    )
+    for seed in range(5):
+        found = run(assured, seed, plan=[DEAF]).broken
+        assert found is not None and found.invariant == "nobody is lost without a reason"
+        assert run(find("detection"), seed, plan=[DEAF]).broken is None
 
 
 def unaware(info: BrokerInfo, places: StoreNames, _heartbeat_us: int) -> Participant:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.sim.survival_bugs import Planted
+from tests.sim.survival_bugs import Planted, find_again
 from tocsin.core.door import door
 from tocsin.sim.runs.runner import run, run_many
 from tocsin.sim.runs.scenario import find
@@ -28,7 +28,10 @@ def test_some_seeds_with_doors_break_nothing() -> None:
 
 
 @pytest.mark.parametrize("seed", FOUND)
-def test_seed_of_doors_that_broke_something_breaks_nothing(seed: int) -> None:
+def test_seed_of_doors_that_broke_something_breaks_nothing(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_again(monkeypatch)
     assert run(find("survival-doors"), seed).broken is None
 
 

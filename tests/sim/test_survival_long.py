@@ -7,7 +7,7 @@ from collections import Counter
 import msgspec
 import pytest
 
-from tests.sim.survival_bugs import MINUTE, SECOND
+from tests.sim.survival_bugs import MINUTE, SECOND, find_again
 from tests.sim.test_survival import Counts
 from tocsin.sim.faults.kinds import Crash, Fault, Partition, Pause, StoreClock
 from tocsin.sim.network import STORE
@@ -62,7 +62,8 @@ def test_metadata_outlives_its_broker_while_no_coordinator_answers() -> None:
 
 
 @pytest.mark.parametrize("seed", FOUND)
-def test_a_seed_that_broke_something_breaks_nothing(seed: int) -> None:
+def test_a_seed_that_broke_something_breaks_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    find_again(monkeypatch)
     assert run(find("survival-long"), seed).broken is None
 
 

@@ -17,7 +17,7 @@ from tocsin.core.replication.backup import Backup
 from tocsin.core.session.machine import Session
 from tocsin.core.survival.detection import Hints
 from tocsin.core.survival.takeover import AwaitWill
-from tocsin.sim.faults.kinds import Crash, CrashTogether, Fault, LeaderLoss, Partition, Pause
+from tocsin.sim.faults.kinds import Crash, CrashTogether, Fault, LeaderLoss, Partition, Pause, Skew
 from tocsin.sim.network import STORE
 from tocsin.sim.runs.runner import run
 from tocsin.sim.runs.scenario import find
@@ -36,6 +36,11 @@ LOST: list[Fault] = [
 # They are frozen until others have published the wills.
 FROZEN: list[Fault] = [
     Pause(at_us=5 * SECOND, for_us=20 * SECOND, node=node) for node in ("south-1", "north-2")
+]
+# The clocks of all brokers are ahead.
+SKEWED: list[Fault] = [
+    Skew(at_us=SECOND // 10, for_us=29 * SECOND, node=node, ahead_us=number * SECOND)
+    for number, node in enumerate(("north-1", "north-2", "south-1", "south-2"), start=2)
 ]
 # Again and again the store takes nothing for a while, and before it is back the mortals' brokers end.
 UNWRITTEN: list[Fault] = []
@@ -117,6 +122,22 @@ def tells_nobody(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Connection, "bequest", lambda self: None)
 
 
+def forgets_small_fry(patch: pytest.MonkeyPatch) -> None:
+    """A backup answers for the wills of clients without subscriptions, and does not keep them."""
+    on_update = Backup._on_update
+
+    def forgetful(self: Backup, update: Update, now_us: int) -> list[Effect]:
+        deltas = tuple(
+            msgspec.structs.replace(each, head=msgspec.structs.replace(each.head, will=None))
+            if each.head is not None and each.client in ("emil", "gina")
+            else each
+            for each in update.deltas
+        )
+        return on_update(self, msgspec.structs.replace(update, deltas=deltas), now_us)
+
+    patch.setattr(Backup, "_on_update", forgetful)
+
+
 def takes_over_no_wills(patch: pytest.MonkeyPatch) -> None:
     """A stand-in forgets the wills of the lost broker's clients."""
     carry_out = Takeovers._carry_out
@@ -184,6 +205,8 @@ PLANTED: dict[str, Planted] = {
     "who comes back is taken for dead": Planted(drops_nobody, LIVING),
     "a client that disconnects leaves its will": Planted(keeps_the_will, LIVING),
     "backups are not told of wills": Planted(tells_nobody, BACKED),
+    "who comes back is taken for dead, and clocks differ": Planted(drops_nobody, LIVING, SKEWED),
+    "backups keep no will of clients without subscriptions": Planted(forgets_small_fry, TOLD, LOST),
     "who stands in forgets wills": Planted(takes_over_no_wills, TOLD, LOST),
     "every broker has an id of its own for a will": Planted(each_its_own, ONCE, FROZEN),
     "a will is taken for settled too early": Planted(settles_too_early, TOLD, UNWRITTEN, seeds=9, shown_by=6),
@@ -226,7 +249,7 @@ def test_a_goodbye_that_the_newest_backup_alone_knows_settles_a_will(monkeypatch
     assert "anna           has left" in told and PUBLISHED not in told
 
 
-def test_without_a_word_of_goodbyes_to_backups_the_will_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backup_that_is_told_of_no_goodbye_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """That a will is settled is not told to the backups, but that there is none any more."""
     move(monkeypatch)
     on_update = Backup._on_update
@@ -239,7 +262,7 @@ def test_without_a_word_of_goodbyes_to_backups_the_will_is_published(monkeypatch
     assert PUBLISHED in GOODBYE.told()
 
 
-def test_without_asking_the_others_the_will_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_does_not_ask_the_others_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker with the will of an old copy looks into the store, and does not ask the others."""
     move(monkeypatch)
 
@@ -267,7 +290,7 @@ def test_a_client_that_stayed_connected_has_no_will_told() -> None:
     assert "a standby takes the place" in told and PUBLISHED not in told
 
 
-def test_without_its_brokers_word_a_connected_clients_will_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_says_only_what_is_settled_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker says only which wills are settled."""
     monkeypatch.setattr(Backup, "sees_to", Backup.is_void)
     assert PUBLISHED in CONNECTED.told()

@@ -142,9 +142,10 @@ async def test_a_table_that_is_full_can_still_be_read_and_grown(store: JetStream
 
 
 async def test_shares_bound_what_says_nothing_of_it_and_others_leave_them(
-    store: JetStreamStore, servers: LocalServers
+    servers: LocalServers,
 ) -> None:
-    store.shares = {"shared-log": 1 << 20, "shared-table": 1 << 20, "own-table": 1 << 20}
+    shares = {"shared-log": 1 << 20, "shared-table": 1 << 20, "own-table": 1 << 20}
+    store = await JetStreamStore.connect(servers.urls, token=servers.token, deadline_s=10, shares=shares)
     log = await store.log(LogSpec("shared-log", ("shared-log.>",)))
     table = await store.table(TableSpec("shared-table"))
     other = await JetStreamStore.connect(servers.urls, token=servers.token, deadline_s=10)
@@ -158,25 +159,29 @@ async def test_shares_bound_what_says_nothing_of_it_and_others_leave_them(
             await table.put(f"k{number}", b"x" * 100_000)
     assert (await (await other.table(TableSpec("own-table"))).put("a", b"x" * 100_000)) > 0
     await other.close()
+    await store.close()
 
 
 async def test_concurrent_opens_of_one_table_with_different_bounds_all_succeed(
-    store: JetStreamStore, servers: LocalServers
+    servers: LocalServers,
 ) -> None:
-    store.shares = {f"contested-{number}": 1 << 20 for number in range(20)}
+    shares = {f"contested-{number}": 1 << 20 for number in range(20)}
+    store = await JetStreamStore.connect(servers.urls, token=servers.token, deadline_s=10, shares=shares)
     other = await JetStreamStore.connect(servers.urls, token=servers.token, deadline_s=10)
-    for name, share in store.shares.items():
+    for name, share in shares.items():
         bounded, free = await asyncio.gather(store.table(TableSpec(name)), other.table(TableSpec(name)))
         assert await free.put("a", b"x") > 0 and await bounded.get("a") is not None
         config = (await (await store.stream(f"KV_{name}")).api("look", "STREAM.INFO", {}))["config"]
         assert config["max_bytes"] == share
     await other.close()
+    await store.close()
 
 
 async def test_a_share_that_the_server_has_no_room_for_is_left_out(tmp_path: Path) -> None:
     with LocalServers(tmp_path, file_max_bytes=32 << 20) as small:
-        store = await JetStreamStore.connect(small.urls, token=small.token, deadline_s=10)
-        store.shares = {"large": 1 << 40}
+        store = await JetStreamStore.connect(
+            small.urls, token=small.token, deadline_s=10, shares={"large": 1 << 40}
+        )
         table = await store.table(TableSpec("large"))
         assert await table.put("a", b"x") > 0
         await store.close()

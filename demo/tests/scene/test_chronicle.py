@@ -6,12 +6,10 @@ import datetime
 import json
 from pathlib import Path
 
-import msgspec
-
 import tocsin
 from tocsin.model.network import BrokerInfo, Role
 from tocsin.wire.internal.commands import Command, Joined, Lost, Planned, Said, encode_batch, encode_command
-from tocsin.wire.internal.notices import Moved, encode_item, encode_notice
+from tocsin.wire.internal.notices import Moved, encode_item, encode_items, encode_notice
 from tocsin_demo.scene.chronicle import STANDS_IN, Chronicle, Mark, took_over
 
 NORTH = BrokerInfo("north-2", "north", Role.EDGE, "h", 1)
@@ -25,7 +23,7 @@ def batch(*commands: Command) -> bytes:
 
 
 def notice(*moved: Moved) -> bytes:
-    items: tuple[msgspec.Raw, ...] = tuple(map(encode_item, moved))
+    items = encode_items([*map(encode_item, moved)])
     return encode_notice(
         incarnation=1, number=1, epoch=1, applied=0, clear=0, fresh=False, more=False, ask=False, items=items
     )

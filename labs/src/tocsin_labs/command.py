@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -19,7 +20,7 @@ from rich.table import Table
 from tocsin.errors import OperatorError
 from tocsin.runtime import logs
 from tocsin_demo.network import network_of
-from tocsin_labs import summaries
+from tocsin_labs import recorded, summaries
 from tocsin_labs.cqbs import run as experiments
 from tocsin_labs.cqbs.plan import plan as make_plan
 from tocsin_labs.cqbs.run import EXPERIMENTS, PARTS
@@ -94,29 +95,69 @@ def cqbs(
     _conclude(experiments.heading(results), tables, words, results.partial)
 
 
+@reaps.command("rates")
+def measure_rates(
+    out: OutOption = Path("lab-reaps-rates"),
+    quick: Annotated[bool, typer.Option("--quick", help="Few clients, half a minute; a smoke test.")] = False,
+) -> None:
+    """Measure on this machine what a takeover costs: a client, a prepared and a created subscription, a byte.
+
+    Real processes: three brokers, of which one is killed, again and again. `rates.json` is for `tocsin lab reaps
+    simulation --rates FILE`. About four minutes.
+
+        tocsin lab reaps rates --out results
+    """
+    from tocsin_labs.reaps import measuring
+    from tocsin_labs.reaps import rates as measured_rates
+
+    async def run(stage: Stage) -> measured_rates.Measured:
+        return await measuring.measure(measuring.QUICK if quick else measuring.Plan(), _command(), stage.tell)
+
+    measured = _perform(out, run)
+    measured_rates.write(measured, out / "rates.json")
+    table = Table("rate", "value")
+    for name, value in msgspec.structs.asdict(measured.rates).items():
+        table.add_row(name, f"{value:.3g}")
+    _conclude(measured.words, (table,), f"the rates are in {out / 'rates.json'}", partial=False)
+
+
 @reaps.command()
 def simulation(
     out: OutOption = Path("lab-reaps-simulation"),
     quick: Annotated[
         bool, typer.Option("--quick", help="A small network, a few seconds; a smoke test.")
     ] = False,
+    rates: Annotated[
+        Path | None,
+        typer.Option(
+            "--rates",
+            metavar="FILE",
+            help="Rates of takeovers, from `tocsin lab reaps rates`; else kept ones.",
+        ),
+    ] = None,
     seed: SeedOption = 1,
 ) -> None:
     """Repeat the simulation of the REAPS paper in virtual time, and compare the results with the paper's.
 
     100 brokers in 3 clusters, 100 000 subscribers, 100 channels: figures 4a to 4d, 5a and 5b. The planner, the
-    replication and the choice of backups that stand in are those of the product. Some minutes on one processor.
+    replication, the choice of backups that stand in and the takeover are those of the product. A quarter of an hour on
+    one processor.
 
         tocsin lab reaps simulation --out results
+
+        tocsin lab reaps simulation --rates rates.json
 
         tocsin lab reaps simulation --quick
 
     Ctrl-C ends it, and keeps the figures that are done.
     """
+    from tocsin_labs.reaps import rates as measured_rates
     from tocsin_labs.reaps import run as simulations  # these need numpy, which takes a while to import
     from tocsin_labs.reaps.parameters import parameters
 
-    results = simulations.begin(parameters(quick=quick, seed=seed), _command())
+    given = parameters(quick=quick, seed=seed)
+    measured = measured_rates.read() if rates is None else measured_rates.read(rates)
+    results = simulations.begin(given, _command(), measured)
     make_directory(out)
     with contextlib.suppress(KeyboardInterrupt), _progress() as tell:
         simulations.run(results, out, tell)
@@ -149,6 +190,12 @@ def prototype(
             "--emergencies", metavar="FILE", help="A trace of emergencies; a generated one by default."
         ),
     ] = None,
+    runs: Annotated[
+        int | None,
+        typer.Option(
+            "--runs", metavar="N", help="Failures of each kind for each number of subscribers; 20 by default."
+        ),
+    ] = None,
     traces: Annotated[
         Path | None, typer.Option("--write-traces", metavar="DIR", help="Write the generated traces to DIR.")
     ] = None,
@@ -157,12 +204,15 @@ def prototype(
     """Repeat the measurements of the REAPS paper on real processes, and compare the results with the paper's.
 
     Four brokers in two clusters, 400 people who walk through a city, and a channel on Spark that tells each of them of
-    emergencies nearby. One broker is stopped, killed, and killed while its neighbour is down: how soon are its
-    subscribers served again (3a), and how does that grow with their number (3b)? About eight minutes.
+    emergencies nearby. One broker is stopped, killed, or frozen, and killed or frozen while its neighbour is down: how
+    soon are its subscribers served again (3a), and how does that grow with their number (3b)? About three hours; ten
+    minutes with `--runs 1`.
 
         tocsin lab reaps prototype --out results
 
         tocsin lab reaps prototype --quick
+
+        tocsin lab reaps prototype --runs 5
 
         tocsin lab reaps prototype --only 3a --movement movements.txt --emergencies emergencies.txt
 
@@ -175,7 +225,7 @@ def prototype(
 
     _check_names(only, FIGURES)
     extra.check_installed()
-    plan = plan_prototype(quick=quick, seed=seed, figures=only)
+    plan = plan_prototype(quick=quick, seed=seed, figures=only, runs=runs)
     script = plan.script(0, movement, emergencies)
     if traces is not None:
         places, happenings = prototypes.write_traces(script, traces)
@@ -202,6 +252,12 @@ def landmark(
             help=f"Only this experiment: {', '.join(LANDMARK_EXPERIMENTS)}. Repeatable.",
         ),
     ] = None,
+    runs: Annotated[
+        int | None,
+        typer.Option(
+            "--runs", metavar="N", min=1, max=1_000, help="Runs of `latency`, of each number of failures."
+        ),
+    ] = None,
     seed: SeedOption = 1,
 ) -> None:
     """Repeat the experiments of the Landmark paper on real processes, and compare the results with the paper's.
@@ -209,7 +265,8 @@ def landmark(
     `control`: the traffic of 10 to 40 idle brokers (Table 1). `objects`: the traffic that the loss of a broker
     causes, by what it had (Tables 2 and 3). `latency`: 1 to 5 of 24 brokers are killed at once (Table 4). `sequence`:
     every message of a publisher while its subscriber's broker fails and is replaced (Figure 8). `scale`: Tables 1 and
-    4 with up to 1 000 brokers, in virtual time and one process. About 45 minutes in all.
+    4 with up to 1 000 brokers, in virtual time and one process. About 45 minutes in all. `bandwidth`: Table 4 over a
+    network that carries less; only if it is named, and in a network namespace of its own.
 
         tocsin lab landmark --out results
 
@@ -219,10 +276,12 @@ def landmark(
 
         tocsin lab landmark --only scale
 
+        unshare --map-root-user --net tocsin lab landmark --only bandwidth
+
     Ctrl-C ends it after the part that runs, and keeps what there is (twice: at once).
     """
     _check_names(only, LANDMARK_EXPERIMENTS)
-    plan, chosen = plan_landmark(quick=quick, seed=seed), tuple(only or LANDMARK_EXPERIMENTS)
+    plan, chosen = plan_landmark(quick=quick, seed=seed, runs=runs), tuple(only or landmarks.DEFAULT)
     results = _perform(out, lambda stage: landmarks.run(plan, stage, chosen, _command()))
     words = f"{landmarks.draw(results, out)}; samples and tables are in {out}"
     _conclude(landmarks.heading(results), (_table(landmarks.comparisons(results)),), words, results.partial)
@@ -230,20 +289,26 @@ def landmark(
 
 @app.command()
 def draw(
-    summary: Annotated[
+    source: Annotated[
         Path,
-        typer.Argument(metavar="SUMMARY", help="A summary.md that a lab has written, or a page of the docs."),
+        typer.Argument(
+            metavar="RUN",
+            help="The directory of a run, or a summary.md that a lab has written, or a page of the docs.",
+        ),
     ],
     out: OutOption = Path("."),
 ) -> None:
-    """Draw the figures of a summary again, the paper's values beside ours, without running anything.
+    """Draw the figures of a run or a summary again, the paper's values beside ours, without running anything.
+
+        tocsin lab draw lab-landmark --out docs/assets/landmark
 
         tocsin lab draw docs/explanation/landmark-summary.md --out docs/assets/landmark
 
-    A summary has no single samples: Figures 3a and 8 can only be drawn by a run.
+    The directory of a run gives every picture of its lab. A summary has no single samples: without Figures 3a and 8,
+    and with means in place of the samples of CQBS.
     """
     out.mkdir(parents=True, exist_ok=True)
-    for path in summaries.draw(summary, out):
+    for path in recorded.draw(source, out) if source.is_dir() else summaries.draw(source, out):
         typer.echo(f"drew {path}")
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tocsin.client import AsyncClient
 from tocsin.client.options import Connection
-from tocsin_labs.landmark.crowd import Account, Arrival, Stay, Subscriber, account, total
+from tocsin_labs.landmark.crowd import Account, Arrival, Publisher, Stay, Subscriber, account, total
 
 
 def subscriber(*numbers: int) -> Subscriber:
@@ -59,3 +60,11 @@ def test_where_a_subscriber_is_can_be_said_in_words() -> None:
     one._moved(Connection(up=False, server="127.0.0.1:2", reason="refused", retry_s=1.0))
     assert one.whereabouts({}).endswith("and tries again")
     assert len(one.stays) == 1
+
+
+def test_a_message_that_expires_is_owed_to_nobody() -> None:
+    client = AsyncClient("127.0.0.1:1")
+    plain, mixed = Publisher(client, "a", 1.0), Publisher(client, "a", 1.0, expiry_s=1)
+    plain.acknowledged = mixed.acknowledged = {1, 2, 3, 4}
+    assert plain.owed == {1, 2, 3, 4}
+    assert mixed.owed == {1, 3} and mixed.expires(2)

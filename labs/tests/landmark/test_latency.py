@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from tocsin.config import Recovery
 from tocsin_labs.landmark.crowd import Account
 from tocsin_labs.landmark.latency import STANDS_IN, Outcome, Trial, brokers_of, network_settings, stood_in
-from tocsin_labs.landmark.plan import QUICK, Latency
+from tocsin_labs.landmark.plan import QUICK, Latency, Plan
 
 
 def outcome(broker: str, **times: float | None) -> Outcome:
@@ -50,10 +51,18 @@ def test_the_moment_of_taking_over_is_read_from_the_backups_log() -> None:
     assert stood_in([line(broker="a", event=f"{STANDS_IN}, they say")], "a", 0.0) is None
 
 
-def test_there_are_24_brokers_with_a_standby_in_each_of_four_clusters() -> None:
-    brokers = brokers_of(Latency())
+def test_24_brokers_have_as_many_standbys_as_ever_fail() -> None:
+    plan = Latency()
+    brokers = brokers_of(plan)
     assert len({broker.id for broker in brokers}) == len(brokers) == 24
-    assert [broker.cluster for broker in brokers if broker.role == "standby"] == ["c1", "c2", "c3", "c4"]
+    standbys = [broker.cluster for broker in brokers if broker.role == "standby"]
+    assert {*standbys} == {"c1", "c2", "c3", "c4"} and len(standbys) >= max(plan.failures)
+
+
+def test_the_wait_for_a_standby_is_the_products_own() -> None:
+    plan, own = Plan(), Recovery().promote_after_ms
+    waits = [each.promote_after_ms for each in (plan.latency, plan.objects, plan.sequence, plan.scale)]
+    assert waits == [own] * 4 == [0] * 4
 
 
 def test_the_largest_number_of_failures_leaves_the_publishers_broker() -> None:

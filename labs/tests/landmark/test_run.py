@@ -15,11 +15,12 @@ from tocsin.errors import OperatorError
 from tocsin_labs import drawing
 from tocsin_labs.figures import Spread
 from tocsin_labs.landmark import control, latency, objects, scale, sequence
+from tocsin_labs.landmark.bandwidth import Narrowed
 from tocsin_labs.landmark.control import Controlled
 from tocsin_labs.landmark.crowd import Account
 from tocsin_labs.landmark.latency import Trial
 from tocsin_labs.landmark.objects import Recovered
-from tocsin_labs.landmark.plan import QUICK, Latency, Plan, plan
+from tocsin_labs.landmark.plan import QUICK, Condition, Latency, Plan, plan
 from tocsin_labs.landmark.run import (
     EXPERIMENTS,
     Results,
@@ -33,9 +34,10 @@ from tocsin_labs.landmark.run import (
 )
 from tocsin_labs.landmark.scale import Effort, Kill, Rest
 from tocsin_labs.landmark.sequence import Message, Sequenced, Visit
+from tocsin_labs.landmark.tables import REPLACED
 from tocsin_labs.stage import Stage
 
-PICTURES = ("control", "objects", "latency", "sequence", "scale")
+PICTURES = ("control", "objects", "latency", "sequence", "scale", "bandwidth")
 
 
 def controlled(brokers: int, rate: float) -> Controlled:
@@ -78,7 +80,7 @@ def results() -> Results:
     found.sequence = [
         Sequenced(
             way="standby",
-            messages=(Message(1, 0.0, 0.1), Message(2, 1.0, 4.0), Message(3, 2.0, None)),
+            messages=(Message(1, 0.0, 0.1), Message(2, 1.0, 4.0, expires=True), Message(3, 2.0, None)),
             visits=(Visit(-1.0, "north-1"), Visit(2.0, "north-2")),
             killed_s=0.5,
             detected_s=1.5,
@@ -86,7 +88,12 @@ def results() -> Results:
             back_s=5.0,
             account=Account(3, 1),
             duplicates=0,
+            expired=2,
         )
+    ]
+    found.bandwidth = [
+        Narrowed(condition=condition, trials=(trial(1, 1.2),), carried_mbit=3.0)
+        for condition in (Condition(), Condition(10.0, 0.5))
     ]
     found.rests = [rest(40, 4.0), rest(1_000, 100.0)]
     large = msgspec.structs.replace(kill(*[fate()] * 100), brokers=1_000, what=scale.TENTH)
@@ -123,11 +130,19 @@ def test_each_table_stands_beside_the_papers() -> None:
     assert ours == pytest.approx(4.0)
     assert figure("Table 3, 5 routes", "recovery traffic", found) == (627.87, 90.0, None)
     assert figure("Table 4, aggressive, 5 at once", "recovered, mean", found) == (14.37, 1.5, 1.0)
+    assert figure("Table 4, aggressive, 5 at once", f"{REPLACED}, mean", found) == (14.37, 1.0, None)
+    assert figure("Table 4, aggressive, 5 at once", f"{REPLACED}, longest", found) == (15.71, 1.0, None)
     paper, ours, target = figure("Table 4, aggressive", "5 at once, against one", found)
     assert paper == pytest.approx(14.37 / 2.92)
     assert ours == pytest.approx(1.25)
     assert figure("Fig 8, standby", "messages lost", found) == (0, 1, 1)
     assert figure("Fig 8, standby", "longest from sending to arrival", found) == (None, 3.0, None)
+    assert figure("Fig 8, standby", "oldest delivered message that expires", found) == (None, 3.0, None)
+    assert figure("Fig 8, standby", "messages that expired undelivered", found) == (None, 2, None)
+    name = "Table 4, 10 Mbit/s, 50% of it taken, 1 at once"
+    assert figure(name, f"{REPLACED}, mean", found) == (2.92, 1.0, None)
+    name = "Table 4, no limit, 1 at once"
+    assert figure(name, f"{REPLACED}, mean", found) == (None, 1.0, None)
 
 
 def test_what_is_simulated_stands_beside_the_paper_where_it_has_that_size() -> None:
@@ -148,6 +163,7 @@ def test_what_is_simulated_stands_beside_the_paper_where_it_has_that_size() -> N
     name = "Table 4, simulated, 1000 brokers, default, a tenth at once"
     assert figure(name, "somebody stands in for each, mean", found) == (None, 1.5, 3.0)
     assert figure(name, "all have backups again, mean", found) == (None, 3.0, None)
+    assert figure(name, "the leader meanwhile, mean", found) == (None, 1.0, 1.0)
     assert "virtual time" in heading(found)
 
 
@@ -174,6 +190,14 @@ def test_a_run_without_recovery_is_reported_and_left_out_of_means() -> None:
     assert figure("Table 4, aggressive, 1 at once", "runs that did not recover in time", found)[1] == 1
 
 
+def test_places_that_no_standby_took_in_time_are_counted() -> None:
+    found = results()
+    empty = outcome("b", replaced_s=None)
+    found.latency = [trial(1, 1.2), msgspec.structs.replace(trial(1, 1.2), outcomes=(empty,))]
+    words = "runs with a place that no standby took in time"
+    assert figure("Table 4, aggressive, 1 at once", words, found)[1] == 1
+
+
 def test_lost_messages_are_in_the_table() -> None:
     found = results()
     found.latency = [trial(1, 1.2, lost=3), trial(2, 1.2, lost=4)]
@@ -188,6 +212,7 @@ def test_everything_is_written_and_can_be_read_back(tmp_path: Path) -> None:
     assert "`tocsin lab landmark --seed 7` wrote this page on" in (tmp_path / "summary.md").read_text()
     rows = table(tmp_path / "latency.csv")
     assert [row["broker"] for row in rows] == ["b0", "b0", "b1", "b2", "b3", "b4"]
+    assert [row["mbit"] for row in table(tmp_path / "bandwidth.csv")] == ["", "10.000000"]
     assert float(rows[-1]["recovered_s"]) == 1.5
     assert len(table(tmp_path / "control.csv")) == 2
     assert [row["kind"] for row in table(tmp_path / "objects.csv")][-1] == "routes"

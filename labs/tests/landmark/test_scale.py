@@ -50,13 +50,15 @@ def test_brokers_that_are_killed_are_missed_stood_in_for_and_replaced(tmp_path: 
     for kill in kills:
         assert not kill.is_unfinished
         assert not kill.wrongly
-        assert kill.effort.leader_s > 0 and kill.effort.plans > 0
+        assert kill.effort.leader_s > 0
         for fate in kill.fates:
             assert fate.lost_s is not None and 0.25 < fate.lost_s < 3.0
             if fate.serves and not fate.bereft:
                 assert fate.taken_over_s is not None and fate.taken_over_s >= fate.lost_s
                 assert fate.by is not None and fate.by not in {each.broker for each in kill.fates}
-    assert len(two.replaced) == 2 and min(two.replaced) > 5.0, "a standby is promoted after five seconds"
+    lost_s = [fate.lost_s for fate in two.fates if fate.lost_s is not None]
+    assert len(two.replaced) == 2 and max(two.replaced) - max(lost_s) < 1.0, "a standby is promoted at once"
+    assert cluster.effort.plans > 0, "who had backups there gets others"
     assert len(cluster.replaced) == 1, "the other standby was killed too"
     assert {fate.by for fate in cluster.fates if fate.serves} <= {
         f"c{n}-b{m}" for n in (1, 2) for m in range(6)

@@ -19,7 +19,7 @@ SMALL = Parameters(
     replicating=Replicating(
         seconds=120, failures=40, periods_s=(1, 5, 20), clients=(1, 8), volumes_mb=(1, 20, 60)
     ),
-    failing=Failing(seconds=40, moments=2, draws=2, failed=(1, 2)),
+    failing=Failing(seconds=40, moments=2, draws=2, timed=2, failed=(1, 2)),
 )
 
 

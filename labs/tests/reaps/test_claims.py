@@ -6,7 +6,7 @@ import pytest
 
 from tocsin_labs.reaps import claims
 from tocsin_labs.reaps.claims import at_the_same_messages
-from tocsin_labs.reaps.failures import Failed
+from tocsin_labs.reaps.failures import ONE_BY_ONE, ONE_EACH, Failed
 from tocsin_labs.reaps.overheads import Chosen, Overhead
 from tocsin_labs.reaps.replication import Mode, Replicated
 from tocsin_labs.reaps.retrieval import REAPS, Retrieved
@@ -51,21 +51,25 @@ def test_what_is_said_of_replication_can_be_wrong() -> None:
     ]
     better = [replicated("volume", 2, 18.0), replicated("volume", 8, 4.0)]
     worse = [replicated("clients", 2, 30.0), replicated("clients", 8, 7.0)]
-    assert [each.holds for each in claims.of_replication([*periodic, *better, *worse])] == [True, True, False]
+    ideal = [replicated("ideal", each.messages_min, each.retrieved_mb) for each in better]
+    found = claims.of_replication([*periodic, *better, *ideal, *worse])
+    assert [each.holds for each in found] == [True, True, True, False]
     strange = [*periodic, replicated("periodic", 16, 6.0)]
     assert not claims.of_replication([*strange, *better, *worse])[0].holds
 
 
 def test_claims_on_failures_are_checked_for_the_papers_algorithm_at_each_capacity() -> None:
-    def failed(count: int, room: float | None, value: float) -> Failed:
-        return Failed(room, "LCS/MMCS", count, value, value, value, value, 0, 0, value, value)
+    def failed(count: int, room: float | None, value: float, scheme: str = "LCS/MMCS") -> Failed:
+        return Failed(room, scheme, count, value, value, value, value, 0, 0, value, value, value)
 
     rows = [failed(1, None, 1), failed(2, None, 2), failed(1, 4.0, 2), failed(2, 4.0, 1)]
+    rows += [failed(1, None, 1, ONE_EACH), failed(2, None, 2, ONE_EACH), failed(2, None, 9, ONE_BY_ONE)]
     found = claims.of_failures(rows)
-    assert [each.holds for each in found] == [True] * 3 + [False] * 3
-    assert "room for 4" in found[3].words
-    assert found[3].evidence == "2 MB with 1 failed, 1 with 2, but 2 with 1 and 1 with 2"
+    assert [each.holds for each in found] == [True] * 4 + [False] * 4 + [True] * 5
+    assert "room for 4" in found[4].words and "backs two" in found[8].words
+    assert found[4].evidence == "2 MB with 1 failed, 1 with 2, but 2 with 1 and 1 with 2"
     assert "but" not in found[0].evidence
+    assert found[-1].evidence == "0 of them: all served after 9 s one by one, 2 s in bulk"
 
 
 def test_the_table_says_what_holds_and_why() -> None:

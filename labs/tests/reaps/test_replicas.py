@@ -62,7 +62,7 @@ def test_a_threshold_of_volume_bounds_what_is_fetched_twice() -> None:
     schedule = Schedule()
     backend = Backend(WORKLOAD, schedule)
     (home,) = replicas_of_one(WORKLOAD, backend, schedule, "periodic", 1).homes.values()
-    ledger = Ledger(home, WORKLOAD, "volume", 30)
+    ledger = Ledger(home, WORKLOAD, "ideal", 30)
     backend.listeners.append(ledger.hear)
     largest = 0.0
     for moment_us in moments_us(SMALL):
@@ -74,6 +74,30 @@ def test_a_threshold_of_volume_bounds_what_is_fetched_twice() -> None:
     assert ledger.messages > 0
 
 
+def test_the_products_threshold_of_volume_stays_below_itself_and_a_look() -> None:
+    """What is delivered between two looks comes on top."""
+    threshold_mb = 60
+    schedule = Schedule()
+    backend = Backend(WORKLOAD, schedule)
+    replicas = replicas_of_one(WORKLOAD, backend, schedule, "volume", threshold_mb)
+    (broker,) = replicas.homes
+    largest = 0.0
+    for moment_us in moments_us(SMALL):
+        schedule.run_until(moment_us)
+        volumes = Volumes(WORKLOAD)
+        volumes.add(replicas.repeated(broker).items())
+        largest = max(largest, volumes.means_mb()[1])
+    at_once = max(
+        sum(
+            WORKLOAD.sizes[k] * len(replicas.homes[broker].by_k.get(k, ()))
+            for k in WORKLOAD.of_channel(channel)
+        )
+        for channel in range(len(WORKLOAD.periods_us))
+    )
+    assert 0 < largest <= threshold_mb + 2 * at_once / 1e6
+    assert replicas.messages > 0
+
+
 def test_seldom_replication_costs_less_and_repeats_more() -> None:
     rows = replication.run(WORKLOAD, SMALL, quiet)
     periodic = [each for each in rows if each.mode == "periodic"]
@@ -82,7 +106,7 @@ def test_seldom_replication_costs_less_and_repeats_more() -> None:
     assert periodic[0].retrieved_mb < periodic[1].retrieved_mb < periodic[2].retrieved_mb
     for each in rows:
         assert each.delivered_mb >= each.retrieved_mb
-        assert (each.bytes_s is None) == (each.mode == "volume")
+        assert (each.bytes_s is None) == (each.mode == "ideal")
 
 
 def test_the_moments_of_failure_follow_from_the_seed() -> None:

@@ -114,3 +114,4 @@ def test_a_place_that_cannot_hold_results_is_refused_before_anything_starts(tmp_
 
 def test_schemes_are_named_alike_everywhere() -> None:
     assert set(plots.COLOURS) == set(plots.MARKS) == set(retrieval.STRATEGIES.values())
+    assert set(plots.FAILED_COLOURS) == set(plots.FAILED_MARKS)

@@ -353,7 +353,8 @@ class Broker:
 
     def _weigh(self) -> None:
         most, clients = self._host.settings.limits.connections_max, self.parts.listener.clients
-        self._driver.post(Loaded(load=clients * 1_000 // most, clients=clients, cause=f"{self._own.id}:load"))
+        refuses, cause = self.parts.removal.drains, f"{self._own.id}:load"
+        self._driver.post(Loaded(load=clients * 1_000 // most, clients=clients, refuses=refuses, cause=cause))
         self._look_at_links()
 
     def _look_at_links(self, *, asked: bool = False) -> None:
@@ -437,7 +438,8 @@ class Broker:
             case DestinationsChanged():
                 self.parts.listener.tell_visitors()
             case ClientsToMove(moves=moves):
-                self.parts.removal.told(moves)
+                if self.parts.removal.told(moves):
+                    self._weigh()  # who is here now, and that nobody is let in
             case SendHome(client=client, server_reference=reference):
                 self.parts.clients.send_home(client, reference)
             case _:

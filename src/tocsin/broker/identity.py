@@ -50,7 +50,7 @@ async def forget_link_secret(table: Table) -> bool:
     Call it once this broker has joined: brokers of that release are not let in from then on.
     """
     try:
-        cell = await table.get(LINK_SECRET)
+        cell = await table.get(LINK_SECRET, fresh=True)
         if cell is not None:
             await table.delete(LINK_SECRET, revision=cell.revision)
             structlog.get_logger().info("the secret that links of release 0.1.0 had is removed")

@@ -32,8 +32,9 @@ async def serve(
     process.report("starting")
     security = link_security(settings, broker_id)
     site = Configured(settings, configured, reread)
-    store = await JetStreamStore.open(settings.nats, "broker", name=f"broker {broker_id}")
-    store.shares = settings.shares.by_name(settings.network)
+    store = await JetStreamStore.open(
+        settings.nats, "broker", name=f"broker {broker_id}", shares=settings.shares.by_name(settings.network)
+    )
     cache_bytes = settings.budgets.results_cache_bytes
     results = DatasetFiles(ResultsReader(results_directory(settings), cache_bytes=cache_bytes))
     running: list[Broker] = []  # the newest is the last: a standby that takes a place is another broker

@@ -10,19 +10,39 @@ on asyncio, ``blocking`` puts that on a thread. The package is flat: programs im
 docs/reference/client.md describes it all.
 """
 
-from tocsin.client.accounts import Account as Account
-from tocsin.client.accounts import AsyncAccounts as AsyncAccounts
-from tocsin.client.accounts import change_password as change_password
-from tocsin.client.accounts import register as register
-from tocsin.client.accounts import remove_account as remove_account
-from tocsin.client.aio import AsyncClient as AsyncClient
-from tocsin.client.blocking import Client as Client
-from tocsin.client.channel import Notification as Notification
-from tocsin.client.message import Message as Message
-from tocsin.client.options import Connection as Connection
-from tocsin.client.pull import Pulled as Pulled
-from tocsin.client.values import Change as Change
-from tocsin.client.values import Changed as Changed
-from tocsin.client.values import Joined as Joined
-from tocsin.client.values import Left as Left
-from tocsin.client.values import Set as Set
+from tocsin.client.accounts import Account, AsyncAccounts, change_password, register, remove_account
+from tocsin.client.aio import AsyncClient
+from tocsin.client.blocking import Client
+from tocsin.client.channel import Notification
+from tocsin.client.message import Message
+from tocsin.client.options import Connection
+from tocsin.client.pull import Pulled
+from tocsin.client.values import Change, Changed, Joined, Left, Set
+from tocsin.core.quality.texts import QualityInvalid
+from tocsin.model.quality import Durability, Liveliness, Offer, Ownership, Reliability, Request
+
+__all__ = [
+    "Account",
+    "AsyncAccounts",
+    "AsyncClient",
+    "Change",
+    "Changed",
+    "Client",
+    "Connection",
+    "Durability",
+    "Joined",
+    "Left",
+    "Liveliness",
+    "Message",
+    "Notification",
+    "Offer",
+    "Ownership",
+    "Pulled",
+    "QualityInvalid",
+    "Reliability",
+    "Request",
+    "Set",
+    "change_password",
+    "register",
+    "remove_account",
+]

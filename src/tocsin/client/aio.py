@@ -28,7 +28,7 @@ from mqtt5 import ConnAckPacket, DisconnectPacket, Packet, PublishPacket
 from tocsin.client.address import DEFAULT_SERVERS, Server, read_servers, read_user
 from tocsin.client.answers import Answer, Answers
 from tocsin.client.channel import Notifications, topic_of
-from tocsin.client.message import checked, checked_qos, filter_of, frame_of, publication_of
+from tocsin.client.message import checked, checked_qos, filter_of, frame_of, publication_of, requested
 from tocsin.client.options import PACKET_MAX_BYTES, Chosen, Connection, Options, Publishing
 from tocsin.client.pull import Pulled, Pulls
 from tocsin.client.session import FLUSH, Session
@@ -49,6 +49,7 @@ from tocsin.errors import (
     WireError,
 )
 from tocsin.model.publication import Publication
+from tocsin.model.quality import Request
 from tocsin.query import encode_filter, parse
 from tocsin.runtime.machines.clock import token_hex
 from tocsin.runtime.machines.line import Endpoint, Line
@@ -240,13 +241,20 @@ class AsyncClient:
     # ── subscribing ─────────────────────────────────────────────────────────────────────────────────────────
 
     def subscribe(
-        self, *filters: str, qos: int = 0, no_local: bool = False, retained: bool = True
+        self,
+        *filters: str,
+        qos: int = 0,
+        no_local: bool = False,
+        retained: bool = True,
+        request: Request | str | None = None,
     ) -> Subscription:
         """The messages of topic filters; await, iterate or enter it: see ``tocsin.client.subscription``.
 
         ``no_local``: not those that this client publishes. ``retained``: with the retained ones that are there.
+        ``request``: only those that meet a request of quality. Raises ``QualityInvalid``.
         """
-        wanted = [filter_of(each, qos, no_local=no_local, retained=retained) for each in filters]
+        names = [requested(each, request) for each in filters]
+        wanted = [filter_of(each, qos, no_local=no_local, retained=retained) for each in names]
         return Subscription(self, wanted, self._options.inbox_max)
 
     def query(self, predicate: str, *, qos: int = 0, with_streams: bool = False) -> Subscription:

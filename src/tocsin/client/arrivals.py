@@ -29,8 +29,9 @@ import msgspec
 
 from tocsin.client.values import Arrived, Effect, Wanted
 from tocsin.core.delivery.repeats import Repeats
+from tocsin.core.filters import QueryFilter, RequestFilter, filter_type
 from tocsin.errors import ProtocolViolation
-from tocsin.wire.mqtt.topics import QUERY_PREFIX, split_filter
+from tocsin.wire.mqtt.topics import split_filter
 
 SUBSCRIPTION_IDS: Final = 268_435_455
 GIVEN_UP_MAX: Final = 1_000  # filters that are remembered
@@ -86,7 +87,7 @@ class Arrivals:
 
     def want(self, how: mqtt5.TopicFilter) -> list[Effect]:
         """A subscription is made: what has waited for it."""
-        query = how.pattern.startswith(QUERY_PREFIX)
+        query = filter_type(how.pattern) in (QueryFilter, RequestFilter)
         identifier = self._identifier(how.pattern) if query else None
         pattern, _ = split_filter(how.pattern)
         self.wanted[how.pattern] = Wanted(how, pattern, identifier)

@@ -29,6 +29,7 @@ from tocsin.client.options import Options, Publishing
 from tocsin.client.pull import Pulled
 from tocsin.client.values import Change
 from tocsin.errors import ClientClosed
+from tocsin.model.quality import Request
 from tocsin.model.stream import Metadata
 
 ENDING_S: Final = 1.0  # for the calls of other threads to hear that the client was closed
@@ -293,13 +294,21 @@ class Client:
         return Stream(self._loop, self._loop.call(make()))
 
     def subscribe(
-        self, *filters: str, qos: int = 0, no_local: bool = False, retained: bool = True
+        self,
+        *filters: str,
+        qos: int = 0,
+        no_local: bool = False,
+        retained: bool = True,
+        request: Request | str | None = None,
     ) -> Subscription:
         """The messages of topic filters, from here on.
 
         ``no_local``: not those that this client publishes. ``retained``: with the retained ones that are there.
+        ``request``: only those that meet a request of quality.
         """
-        wanted = self._inner.subscribe(*filters, qos=qos, no_local=no_local, retained=retained)
+        wanted = self._inner.subscribe(
+            *filters, qos=qos, no_local=no_local, retained=retained, request=request
+        )
         return Subscription(self._loop, wanted)
 
     def query(self, predicate: str, *, qos: int = 0, with_streams: bool = False) -> Subscription:

@@ -8,15 +8,17 @@ from typing import Any
 import msgspec
 from mqtt5 import PublishPacket, QoS, RetainHandling, TopicFilter
 
-from tocsin.core.streams.metadata_payload import PROPERTY_PREFIX
+from tocsin.core.quality.texts import policies_of, read_request, request_text
+from tocsin.core.streams.metadata_payload import OFFER_PREFIX, PROPERTY_PREFIX
 from tocsin.errors import MetadataInvalid
 from tocsin.model.priority import priority_of, property_of
 from tocsin.model.publication import Publication
+from tocsin.model.quality import Offer, Request
 from tocsin.model.stream import PERMANENT, Diff, Metadata, diff_problem
 from tocsin.wire.mqtt.codec import encode
 from tocsin.wire.mqtt.connect import V5
 from tocsin.wire.mqtt.frames import publish_frame
-from tocsin.wire.mqtt.topics import split_filter
+from tocsin.wire.mqtt.topics import QUALITY_PREFIX, split_filter
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -88,8 +90,9 @@ def publication_of(
     correlation: bytes | None = None,
     user_properties: Iterable[tuple[str, str]] = (),
     priority: int | str | None = None,
+    offer: Offer | str | None = None,
 ) -> Publication:
-    """A message to publish. Raises ``ValueError``, ``TypeError``."""
+    """A message to publish. Raises ``ValueError``, ``TypeError``, ``QualityInvalid``."""
     return Publication(
         topic,
         payload_of(value),
@@ -100,13 +103,28 @@ def publication_of(
         content_type=content_type,
         response_topic=response_topic,
         correlation=correlation,
-        user_properties=(*said_of(priority), *user_properties),
+        user_properties=(*said_of(priority), *offered(offer), *user_properties),
     )
 
 
 def said_of(priority: int | str | None) -> tuple[tuple[str, str], ...]:
     """The user properties that say it. Raises ``ValueError``."""
     return () if priority is None else (property_of(priority),)
+
+
+def offered(offer: Offer | str | None) -> tuple[tuple[str, str], ...]:
+    """The user properties that say what a stream offers. Raises ``QualityInvalid``."""
+    if offer is None:
+        return ()
+    return tuple((OFFER_PREFIX + policy, value) for policy, value in policies_of(offer))
+
+
+def requested(text: str, request: Request | str | None) -> str:
+    """A topic filter with a request of quality. Raises ``QualityInvalid``."""
+    if request is None:
+        return text
+    said = read_request(request) if isinstance(request, str) else request
+    return f"{QUALITY_PREFIX}{request_text(said)}/{text}"
 
 
 def filter_of(text: str, qos: int, *, no_local: bool = False, retained: bool = True) -> TopicFilter:

@@ -10,6 +10,7 @@ import msgspec
 from mqtt5 import ConnectPacket, QoS, Will
 
 from tocsin.client.message import Message, checked_qos, payload_of
+from tocsin.model.quality import Offer
 from tocsin.wire.mqtt.topics import check_topic
 
 PACKET_MAX_BYTES: Final = (
@@ -65,6 +66,7 @@ class Publishing(TypedDict, total=False):
     correlation: bytes | None
     user_properties: Iterable[tuple[str, str]]
     priority: int | str | None
+    offer: Offer | str | None
 
 
 class Chosen(msgspec.Struct, frozen=True, kw_only=True):

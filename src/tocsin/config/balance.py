@@ -32,10 +32,18 @@ class Balance(Section, frozen=True, kw_only=True):
         Meta(
             ge=1,
             le=100,
-            description="Clients are moved while the fullest broker is fuller than the emptiest by more than this "
-            "share of `limits.connections_max`, until half of it is left.",
+            description="Clients are moved if the fullest broker is fuller than the emptiest by more than this share "
+            "of `limits.connections_max`.",
         ),
     ] = 20
+    rest_s: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=86_400,
+            description="How long a client stays after it came, before it may be moved to balance.",
+        ),
+    ] = 60
     grace_s: Annotated[
         int,
         Meta(

@@ -50,8 +50,9 @@ async def serve(process: Process, name: str) -> None:
     """Run one coordinator until the process is asked to stop."""
     settings = process.settings
     process.report("starting")
-    store = await JetStreamStore.open(settings.nats, "coordinator", name=name)
-    store.shares = settings.shares.by_name(settings.network)
+    store = await JetStreamStore.open(
+        settings.nats, "coordinator", name=name, shares=settings.shares.by_name(settings.network)
+    )
     try:
         where = (socket.gethostname(), os.getpid())
         await run_coordinator(process, name, store, where, door=real_ports(settings, name))

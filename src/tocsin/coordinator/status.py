@@ -57,6 +57,14 @@ class Draining(msgspec.Struct, frozen=True):
     broker: str
     clients: int  # that are still connected to it
     here: bool = True  # the leader hears it
+    refuses: bool = (
+        True  # it has said that it takes no new clients; a leader of an earlier release does not tell
+    )
+
+    @property
+    def empty(self) -> bool:
+        """Nobody is connected to it, and nobody will be."""
+        return not self.here or (self.refuses and not self.clients)
 
 
 class Recruited(msgspec.Struct, frozen=True):
@@ -142,8 +150,9 @@ def describe(machine: Coordinator, host: str, pid: int) -> Status:
 def _draining(machine: Coordinator) -> tuple[Draining, ...]:
     if machine.leader is None:
         return ()
-    found = machine.leader.attention.balance.emptying(machine.replica.members)
-    return tuple(Draining(each.broker, each.clients, each.here) for each in found)
+    here = {broker: member.incarnation for broker, member in machine.replica.members.items()}
+    found = machine.leader.attention.balance.emptying(here)
+    return tuple(Draining(each.broker, each.clients, each.here, each.refuses) for each in found)
 
 
 def _recruits(machine: Coordinator) -> tuple[Recruited, ...]:

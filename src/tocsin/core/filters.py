@@ -8,6 +8,7 @@
 | ``QueryFilter`` | ``$query/predicate`` | the messages of the streams that satisfy the query |
 | ``ListingFilter`` | ``$streams/predicate`` | the set of these streams, and each change of it |
 | ``ChannelFilter`` | ``$channel/Name/values`` | the results of a channel |
+| ``RequestFilter`` | ``$qos/policies/filter`` | those messages of matching topics that meet a request |
 
 ``read_filter`` reads a client's text and refuses a wrong one with a reason. ``stored_filter`` reads what a broker has
 stored: the text was accepted once, perhaps by another version, so it never fails. ``filter_type`` tells the type alone,
@@ -27,12 +28,14 @@ from typing import Final
 import msgspec
 
 from tocsin.core.channels.channel_filter import ChannelFilter, read_channel_filter
+from tocsin.core.quality.texts import QualityInvalid, read_request, request_text
 from tocsin.errors import QueryInvalid
 from tocsin.model.stream import LISTING
 from tocsin.query import Query, decode_filter, parse
 from tocsin.wire.mqtt.topics import (
     CHANNEL_PREFIX,
     LEVELS_MAX,
+    QUALITY_PREFIX,
     QUERY_PREFIX,
     SHARE_PREFIX,
     STREAMS_PREFIX,
@@ -95,6 +98,14 @@ class ListingFilter(msgspec.Struct, frozen=True):
         return LISTING + self.query.id
 
 
+class RequestFilter(msgspec.Struct, frozen=True):
+    """A filter of topics with a request of quality (``core.quality``)."""
+
+    name: str  # as the client wrote it
+    request: str  # in canonical form
+    pattern: str  # what topics are matched with
+
+
 class UnreadableFilter(msgspec.Struct, frozen=True):
     """A stored subscription that this version cannot read. The session keeps it; nothing is delivered for it."""
 
@@ -102,7 +113,7 @@ class UnreadableFilter(msgspec.Struct, frozen=True):
     problem: str
 
 
-Filter = TopicFilter | SharedFilter | QueryFilter | ListingFilter | ChannelFilter
+Filter = TopicFilter | SharedFilter | QueryFilter | ListingFilter | ChannelFilter | RequestFilter
 StoredFilter = Filter | UnreadableFilter
 
 
@@ -124,6 +135,8 @@ def filter_type(name: str) -> type[Filter]:
         return ChannelFilter
     if name.startswith(QUERY_PREFIX):
         return QueryFilter
+    if name.startswith(QUALITY_PREFIX):  # without a policy it is about news, which have topics of their own
+        return RequestFilter if "=" in name[len(QUALITY_PREFIX) :].partition("/")[0] else TopicFilter
     return ListingFilter if name.startswith(STREAMS_PREFIX) else TopicFilter
 
 
@@ -132,6 +145,8 @@ def read_filter(name: str, *, max_bytes: int = TOPIC_MAX_BYTES, max_levels: int 
     kind = filter_type(name)
     if kind is QueryFilter or kind is ListingFilter:
         return read_query(name)
+    if kind is RequestFilter:
+        return _read_request(name, max_bytes=max_bytes, max_levels=max_levels)
     channel = read_channel_filter(name) if kind is ChannelFilter else None
     pattern, group = split_filter(name, max_bytes=max_bytes, max_levels=max_levels)
     if channel is not None:
@@ -141,9 +156,24 @@ def read_filter(name: str, *, max_bytes: int = TOPIC_MAX_BYTES, max_levels: int 
     shared = filter_type(pattern)
     if shared is QueryFilter or shared is ListingFilter:
         raise NotShared(name, "a query")
+    if shared is RequestFilter:
+        raise NotShared(name, "a request of quality")
     if shared is ChannelFilter:
         read_channel_filter(pattern)
     return SharedFilter(name, group, pattern)
+
+
+def _read_request(name: str, *, max_bytes: int, max_levels: int) -> RequestFilter:
+    said, slash, pattern = name.removeprefix(QUALITY_PREFIX).partition("/")
+    if not slash or not pattern:
+        raise FilterInvalid(name, "a request is written $qos/policies/filter, as $qos/deadline=1s/a/b")
+    if filter_type(pattern) is not TopicFilter or pattern.startswith("$"):
+        raise FilterInvalid(name, "a request is about topics; only a plain topic filter can follow it")
+    split_filter(name, max_bytes=max_bytes, max_levels=max_levels)
+    try:
+        return RequestFilter(name, request_text(read_request(said)), pattern)
+    except QualityInvalid as error:
+        raise FilterInvalid(name, error.problem) from None
 
 
 def stored_filter(name: str) -> StoredFilter:
@@ -161,8 +191,11 @@ def _read_stored(name: str) -> StoredFilter:
 _remembered = lru_cache(_MEMO)(_read_stored)
 
 
-def interest_of(name: str) -> TopicFilter | SharedFilter:
-    """Read a filter, shared or not, that is known to be valid: as the forwarding table, routes and groups have them."""
+def interest_of(name: str) -> TopicFilter | SharedFilter | RequestFilter:
+    """Read a filter that is known to be valid: as the forwarding table, routes and groups have them."""
+    if name.startswith(QUALITY_PREFIX) and filter_type(name) is RequestFilter:
+        said, _, pattern = name.removeprefix(QUALITY_PREFIX).partition("/")
+        return RequestFilter(name, said, pattern)
     if name.startswith(SHARE_PREFIX):
         _, group, pattern = name.split("/", 2)
         return SharedFilter(name, group, pattern)

@@ -315,8 +315,9 @@ async def serve(process: Process) -> None:
     settings = process.settings
     process.report("starting")
     guard = Guard(settings)
-    store = await JetStreamStore.open(settings.nats, "feeder", name=process.name)
-    store.shares = settings.shares.by_name(settings.network)
+    store = await JetStreamStore.open(
+        settings.nats, "feeder", name=process.name, shares=settings.shares.by_name(settings.network)
+    )
     try:
         cells = await store.table(table_spec(settings.network))
         lease = ProcessLease(cells, secrets.token_hex(8), "feeder")

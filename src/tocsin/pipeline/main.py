@@ -69,8 +69,9 @@ async def opened(process: Process, spark: Spark) -> AsyncIterator[Pipeline]:
     connecting: asyncio.Task[Any] | None = None
     threads = ThreadPoolExecutor(1, thread_name_prefix="pipeline")
     queries = ThreadPoolExecutor(QUERIES, thread_name_prefix="query")
-    store = await JetStreamStore.open(settings.nats, "pipeline", name="pipeline")
-    store.shares = settings.shares.by_name(settings.network)
+    store = await JetStreamStore.open(
+        settings.nats, "pipeline", name="pipeline", shares=settings.shares.by_name(settings.network)
+    )
     try:
         lease = ProcessLease(await store.table(places.progress), run)
         await lease.acquire(

@@ -102,7 +102,7 @@ class Ticker:
         position = await self._notices.last(self._subject, fresh=True)
         if not position:
             return 0
-        page = await self._notices.read(self._subject, position, limit=1)
+        page = await self._notices.read(self._subject, position, limit=1, fresh=True)
         return max((decode_notice(entry.payload).tick for entry in page.entries), default=0)
 
     # ── one tick ────────────────────────────────────────────────────────────────────────────────────────────────

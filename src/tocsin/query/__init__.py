@@ -5,21 +5,29 @@
     query.matches({"temp": 21, "type": "office"})      # True
 
 The language is a superset of CloudEvents SQL 1.0; docs/reference/queries.md describes it. Start reading at ``query``:
-``lexer`` and ``grammar`` read and write, ``canonical`` makes equal queries one, ``evaluate`` runs them.
+``grammar`` reads and writes, ``canonical`` makes equal queries one, ``evaluate`` runs them.
 ``index`` finds the standing queries that a change of metadata turns, and the streams of a new query.
 """
 
-from tocsin.errors import QueryInvalid as QueryInvalid
-from tocsin.query.index.index import Change as Change
-from tocsin.query.index.index import QueryIndex as QueryIndex
-from tocsin.query.index.index import StreamIndex as StreamIndex
-from tocsin.query.index.index import changed_keys as changed_keys
-from tocsin.query.limits import DEFAULT as DEFAULT
-from tocsin.query.limits import QueryLimits as QueryLimits
-from tocsin.query.query import Query as Query
-from tocsin.query.query import decode_filter as decode_filter
-from tocsin.query.query import encode_filter as encode_filter
-from tocsin.query.query import parse as parse
-from tocsin.query.values import Metadata as Metadata
-from tocsin.query.values import Value as Value
-from tocsin.query.values import is_value as is_value
+from tocsin.errors import QueryInvalid
+from tocsin.query.index.index import Change, QueryIndex, StreamIndex, changed_keys
+from tocsin.query.limits import DEFAULT, QueryLimits
+from tocsin.query.query import Query, decode_filter, encode_filter, parse
+from tocsin.query.values import Metadata, Value, is_value
+
+__all__ = [
+    "DEFAULT",
+    "Change",
+    "Metadata",
+    "Query",
+    "QueryIndex",
+    "QueryInvalid",
+    "QueryLimits",
+    "StreamIndex",
+    "Value",
+    "changed_keys",
+    "decode_filter",
+    "encode_filter",
+    "is_value",
+    "parse",
+]

@@ -101,6 +101,8 @@ def exchange_of(outbox: Outbox, make_link: Callable[[BrokerInfo], Link]) -> Exch
         nothing,
         nothing,
         nothing,
+        nothing,
+        network=NETWORK,
         own=OWN,
         gone=tuple,
         interests_changed=lambda added, removed: None,

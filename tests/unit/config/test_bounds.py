@@ -119,6 +119,7 @@ from tocsin.config import SETTINGS, Shares
         ("balance.mode", ["", "maybe"]),
         ("balance.rate", [0, 10_001]),
         ("balance.threshold_percent", [0, 101]),
+        ("balance.rest_s", [-1, 86_401]),
         ("balance.grace_s", [-1, 86_401]),
         ("recovery.capacity", [-1, 1_000_000_001]),
         ("recovery.capacity_bytes_per_s", [-1, 1_000_000_000_001]),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 
 from tests.unit.runtime.collector import said
-from tocsin.runtime.metrics import HEAD_MAX_BYTES, Tell, served
+from tocsin.runtime.metrics import CONNECTIONS_MAX, HEAD_MAX_BYTES, Tell, served
 
 
 async def tell() -> str:
@@ -45,3 +47,53 @@ async def test_figures_that_cannot_be_had_are_for_later() -> None:
 
     async with serving(broken) as address:
         assert (await said(address, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")).startswith(b"HTTP/1.1 503")
+
+
+GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@asynccontextmanager
+async def held_open(address: str, count: int, request: bytes) -> AsyncIterator[list[asyncio.StreamWriter]]:
+    """Connections that send this and never read."""
+    host, _, port = address.removeprefix("http://").partition("/")[0].rpartition(":")
+    held = []
+    for _ in range(count):
+        _, writer = await asyncio.open_connection(host, int(port), limit=1)
+        writer.write(request)
+        held.append(writer)
+    try:
+        yield held
+    finally:
+        for writer in held:
+            writer.transport.abort()
+
+
+@pytest.mark.parametrize(
+    "request_bytes", [b"", b"GET /metrics HTTP/1.1\r\n", GET], ids=["silent", "slow", "unread"]
+)
+async def test_connections_that_are_held_open_keep_no_collector_out(request_bytes: bytes) -> None:
+    async def much() -> str:
+        return "some_figure 1\n" * 2_000_000  # more than the kernel takes for a client that does not read
+
+    async with serving(much) as address, held_open(address, 3 * CONNECTIONS_MAX, request_bytes):
+        for _ in range(3):
+            assert b" 200 " in await said(address, GET)
+
+
+async def test_figures_are_put_together_once_for_all_who_wait() -> None:
+    asked, ready = 0, asyncio.Event()
+
+    async def slow() -> str:
+        nonlocal asked
+        asked += 1
+        await ready.wait()
+        return "some_figure 1\n"
+
+    async with serving(slow) as address:
+        answers = [asyncio.create_task(said(address, GET)) for _ in range(5)]
+        while not asked:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.05)
+        ready.set()
+        assert all(b" 200 " in each for each in await asyncio.gather(*answers))
+        assert asked == 1

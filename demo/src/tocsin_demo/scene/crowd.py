@@ -31,7 +31,6 @@ PACE_S: Final = (
     0.004  # between two places that are told at the same time of the script: it is not one crowd shouting
 )
 UNDER_WAY_MAX: Final = 4  # places that a subscriber has on their way; beyond it lets its turn pass
-KEEP_ALIVE_S: Final = 4  # a broker that hangs is noticed after one of these
 SESSION_EXPIRY_S: Final = 3_600
 DEADLINE_S: Final = 120.0  # longer than any failure
 
@@ -49,6 +48,7 @@ class Job(msgspec.Struct, frozen=True):
         tuple[float, int, float, float], ...
     ]  # seconds from the beginning, number, x and y; by time
     later: tuple[int, ...] = ()  # those who do not come at once
+    keep_alive_s: int | None = None  # None: the default of the client
 
 
 class _Crowd:
@@ -75,10 +75,11 @@ class _Crowd:
         options: Options = {
             "client_id": subscriber.name,
             "session_expiry_s": SESSION_EXPIRY_S,
-            "keep_alive_s": KEEP_ALIVE_S,
             "deadline_s": DEADLINE_S,
             "on_connection": on_connection,
         }
+        if self._job.keep_alive_s is not None:
+            options["keep_alive_s"] = self._job.keep_alive_s
         return AsyncClient([Server(subscriber.host, subscriber.port)], **options)
 
     async def come(self, numbers: Iterable[int]) -> None:

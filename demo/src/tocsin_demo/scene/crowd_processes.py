@@ -42,6 +42,7 @@ class CrowdProcesses:
                 tuple(people[turn::count]),
                 mine,
                 later=tuple(each.number for each in people[turn::count] if each.number in later),
+                keep_alive_s=script.keep_alive_s,
             )
             worker = await Worker.start(MODULE, "crowd", job)
             stack.push_async_callback(worker.close)

@@ -78,6 +78,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     servers: Literal[1, 3] = 1  # of the store
     detect: Detect = "default"
     workers: int = 2  # processes that the subscribers are divided among
+    keep_alive_s: int | None = 4  # of the subscribers; None: the default of the client
     later: tuple[int, ...] = ()  # subscribers, by number, who come when they are asked to
 
     @property

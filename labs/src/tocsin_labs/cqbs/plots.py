@@ -43,13 +43,13 @@ def _of(rows: list[tuple[float, float, int]], kind: int) -> list[tuple[float, fl
     return [(sent, latency) for sent, latency, each in rows if each == kind]
 
 
-def draw_single(sizes: list[int], out: Path) -> None:
+def draw_single(sizes: list[int], samples: Path, out: Path) -> None:
     """Figure 5: a panel for each number of subscribers."""
     figure, panels = pyplot().subplots(
         len(sizes), figsize=(9, 3 * len(sizes)), squeeze=False, sharey=True, layout="constrained"
     )
     for axes, subscribers in zip(panels[:, 0], sizes, strict=True):
-        rows = forwarding.read(out / f"single-{subscribers}.csv")
+        rows = forwarding.read(samples / f"single-{subscribers}.csv")
         _dots(axes, [(sent, latency) for sent, latency, _ in rows], OURS, "a message")
         _dots(axes, _of(rows, FIRST), FIRSTS, "a stream's first", 6)
         _theirs(axes, paper.SINGLE.get(subscribers))
@@ -57,7 +57,9 @@ def draw_single(sizes: list[int], out: Path) -> None:
     save(figure, out / "single.png")
 
 
-def draw_coordinator(alone: Coordinated | None, replicated: Coordinated | None, out: Path) -> None:
+def draw_coordinator(
+    alone: Coordinated | None, replicated: Coordinated | None, samples: Path, out: Path
+) -> None:
     """Figure 6: alone and replicated, the switch from new publishers to changes, and the kill."""
     figure, axes = pyplot().subplots(figsize=(10, 5.5), layout="constrained")
     for found, name, colour, published in (
@@ -66,8 +68,8 @@ def draw_coordinator(alone: Coordinated | None, replicated: Coordinated | None, 
     ):
         if found is None:
             continue
-        samples = coordinator.read(out / f"coordinator-{name}.csv")
-        _dots(axes, [(each.sent_s, each.latency_ms) for each in samples], colour, f"{name}: a notice")
+        heard = coordinator.read(samples / f"coordinator-{name}.csv")
+        _dots(axes, [(each.sent_s, each.latency_ms) for each in heard], colour, f"{name}: a notice")
         _theirs(axes, published, f"paper, {name}", colour)
     found = replicated or alone
     if found is not None and found.switched_s is not None:
@@ -81,10 +83,10 @@ def draw_coordinator(alone: Coordinated | None, replicated: Coordinated | None, 
     save(figure, out / "coordinator.png")
 
 
-def draw_full(out: Path) -> None:
+def draw_full(samples: Path, out: Path) -> None:
     """Figure 7."""
     figure, axes = pyplot().subplots(figsize=(10, 4.5), layout="constrained")
-    rows = forwarding.read(out / "full.csv")
+    rows = forwarding.read(samples / "full.csv")
     _dots(axes, [(sent, latency) for sent, latency, _ in rows], OURS, "a message")
     _dots(axes, _of(rows, FIRST), FIRSTS, "a stream's first", 6)
     _dots(axes, _of(rows, CHANGED), CHANGING, "with a change", 6)
@@ -93,11 +95,11 @@ def draw_full(out: Path) -> None:
     save(figure, out / "full.png")
 
 
-def draw_designs(names: Sequence[str], out: Path) -> None:
+def draw_designs(names: Sequence[str], samples: Path, out: Path) -> None:
     """The share of notices that were heard within a time, for each design."""
     figure, axes = pyplot().subplots(figsize=(8.5, 4.8), layout="constrained")
     for name, colour in zip(names, DESIGNS, strict=False):
-        heard = sorted(each.latency_ms for each in coordinator.read(out / f"design-{name}.csv"))
+        heard = sorted(each.latency_ms for each in coordinator.read(samples / f"design-{name}.csv"))
         shares = [100 * rank / len(heard) for rank in range(1, len(heard) + 1)]
         axes.step(heard, shares, where="post", color=colour, label=name)
     axes.set_xscale("log")

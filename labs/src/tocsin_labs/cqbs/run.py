@@ -182,16 +182,17 @@ def write(results: Results, out: Path) -> None:
     record.write_results(out, results, comparisons(results), summary(results))
 
 
-def draw(results: Results, out: Path) -> str:
-    """Draw the results; returns a sentence that says what was drawn."""
+def draw(results: Results, out: Path, samples: Path | None = None) -> str:
+    """Draw the results, with samples from that directory or ``out``; returns a sentence that says what was drawn."""
     if not drawing.available():
         return drawing.MISSING
+    samples = samples or out
     if results.single:
-        plots.draw_single(list(results.single), out)
+        plots.draw_single(list(results.single), samples, out)
     if results.alone or results.replicated:
-        plots.draw_coordinator(results.alone, results.replicated, out)
+        plots.draw_coordinator(results.alone, results.replicated, samples, out)
     if results.full:
-        plots.draw_full(out)
+        plots.draw_full(samples, out)
     if results.designs:
-        plots.draw_designs([each.name for each in results.designs], out)
+        plots.draw_designs([each.name for each in results.designs], samples, out)
     return f"pictures are in {out}"

@@ -10,6 +10,7 @@
 | ``control`` | Table 1: what flows while nothing happens |
 | ``objects`` | Tables 2 and 3: what flows because a broker fails |
 | ``latency`` | Table 4: when all is well again after 1 to 5 brokers failed at once |
+| ``bandwidth`` | Table 4 over a network that carries less, or something else as well |
 | ``sequence`` | Figure 8: each message of a publisher, while its subscriber's broker fails |
 | ``simulated`` | a network in virtual time: the machines that decide, and no processes |
 | ``watch`` | what becomes of brokers that are killed in it |

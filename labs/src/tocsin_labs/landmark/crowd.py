@@ -42,7 +42,13 @@ class Subscriber:
     """One client with a session, at home at one broker."""
 
     def __init__(
-        self, name: str, home: tuple[str, int], filters: Sequence[str], keep_alive_s: int = KEEP_ALIVE_S
+        self,
+        name: str,
+        home: tuple[str, int],
+        filters: Sequence[str],
+        keep_alive_s: int = KEEP_ALIVE_S,
+        *,
+        watch: bool = True,
     ) -> None:
         self.name = name
         self.home = "{}:{}".format(*home)
@@ -54,6 +60,7 @@ class Subscriber:
             client_id=name,
             session_expiry_s=EXPIRY_S,
             keep_alive_s=keep_alive_s,
+            watch=watch,
             on_connection=self._moved,
         )
         self._reading: asyncio.Task[None] | None = None
@@ -124,14 +131,15 @@ async def crowd(subscribers: Sequence[Subscriber]) -> AsyncIterator[None]:
 
 
 class Publisher:
-    """Publishes numbers from 1 on, at QoS 1, on one topic and in a fixed period."""
+    """Publishes numbers from 1 on, at QoS 1, on one topic and in a fixed period. With ``expiry_s`` even ones expire."""
 
-    def __init__(self, client: AsyncClient, topic: str, period_s: float) -> None:
+    def __init__(self, client: AsyncClient, topic: str, period_s: float, expiry_s: int | None = None) -> None:
         self.topic = topic
         self.sent: list[float] = []  # when each was sent; the first has the number 1
         self.acknowledged: set[int] = set()
         self._client = client
         self._period_s = period_s
+        self._expiry_s = expiry_s
         self._publishing: set[asyncio.Task[None]] = set()
         self._ticking: asyncio.Task[None] | None = None
 
@@ -139,6 +147,14 @@ class Publisher:
     def next(self) -> int:
         """The number of the next message."""
         return len(self.sent) + 1
+
+    def expires(self, number: int) -> bool:
+        return self._expiry_s is not None and number % 2 == 0
+
+    @property
+    def owed(self) -> set[int]:
+        """The numbers that every subscriber is to get, however late: acknowledged, and without an expiry."""
+        return {number for number in self.acknowledged if not self.expires(number)}
 
     def start(self) -> None:
         self._ticking = asyncio.create_task(self._tick())
@@ -161,8 +177,9 @@ class Publisher:
         await self._publish(len(self.sent))
 
     async def _publish(self, number: int) -> None:
+        expiry_s = self._expiry_s if self.expires(number) else None
         try:
-            await self._client.publish(self.topic, str(number).encode(), qos=1)
+            await self._client.publish(self.topic, str(number).encode(), qos=1, expiry_s=expiry_s)
         except TocsinError:
             return  # it was not acknowledged: nobody is owed it
         self.acknowledged.add(number)

@@ -2,7 +2,7 @@
 
 A *queue* is a session with one durable subscription, all of them the same, and its client; a *route* is a durable
 subscription that nobody else has, all of one session. There are the broker that fails, its two backups and a standby,
-which is promoted a second after the loss, and takes the clients home.
+which is promoted at once, and takes the clients home.
 
 It counts the bytes between the store, the coordinator and the other brokers, from the kill on and for a fixed time,
 less the bytes of an equal time in which nothing happens (measured just before). The bytes between clients and brokers

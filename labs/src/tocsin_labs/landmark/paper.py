@@ -21,6 +21,7 @@ QUEUES: Final = {0: 496.38, 10: 595.80, 20: 704.23, 30: 800.05, 40: 907.87}  # T
 QUEUE_EACH: Final = 10.0
 ROUTES: Final = {5: 627.87, 10: 690.02, 15: 751.34, 20: 810.38}  # Table 3: routes → KB
 ROUTE_EACH: Final = 12.0
+LINKS_MBIT: Final = 10.0  # of its emulated network
 BROKERS: Final = 24  # of Table 4
 LATENCY: Final = {  # Table 4: concurrent failures → seconds
     1: Published(2.92, 0.34, 3.43, 2.39),

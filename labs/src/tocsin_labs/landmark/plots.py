@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from tocsin_labs.drawing import finish, pyplot, save
-from tocsin_labs.figures import Spread
 from tocsin_labs.landmark import paper
+from tocsin_labs.landmark.bandwidth import Narrowed
 from tocsin_labs.landmark.control import Controlled
 from tocsin_labs.landmark.latency import Trial
 from tocsin_labs.landmark.objects import Kind, Recovered, slope
 from tocsin_labs.landmark.scale import Kill, Rest
-from tocsin_labs.landmark.sequence import Sequenced
+from tocsin_labs.landmark.sequence import FROZEN, Sequenced
 from tocsin_labs.landmark.tables import mean
 
 OURS: Final = "#c0392b"
@@ -93,7 +93,7 @@ def draw_latency(trials: Sequence[Trial], out: Path) -> None:
         fmt="s--",
         capsize=3,
         color=THEIRS,
-        label="paper: recovered (mean, shortest, longest)",
+        label="paper: recovered, a standby in each place (mean, shortest, longest)",
     )
     for detect in dict.fromkeys(trial.detect for trial in trials):
         mine = [trial for trial in trials if trial.detect == detect]
@@ -106,7 +106,8 @@ def draw_latency(trials: Sequence[Trial], out: Path) -> None:
 
 def _recovered(axes: Any, trials: Sequence[Trial], colour: str, words: str) -> None:
     for name, mark, label in (
-        ("recovered_s", "o-", "recovered (mean, shortest, longest)"),
+        ("replaced_s", "o-", "a standby in each place (mean, shortest, longest)"),
+        ("recovered_s", "x-.", "its backup stands in, and all its subscribers are served"),
         ("served_s", "^:", "all subscribers have a new message"),
     ):
         times: dict[int, list[float]] = {}
@@ -115,21 +116,43 @@ def _recovered(axes: Any, trials: Sequence[Trial], colour: str, words: str) -> N
             if found is not None:
                 times.setdefault(trial.failures, []).append(found)
         counts = sorted(times)
+        if not counts:
+            continue
         means = [sum(times[count]) / len(times[count]) for count in counts]
         spans = [
             [middle - min(times[count]) for count, middle in zip(counts, means, strict=True)],
             [max(times[count]) - middle for count, middle in zip(counts, means, strict=True)],
         ]
         axes.errorbar(counts, means, yerr=spans, fmt=mark, capsize=3, color=colour, label=f"{words}: {label}")
-    replaced: dict[int, list[float]] = {}
-    for trial in trials:
-        known = [each.replaced_s for each in trial.outcomes if each.replaced_s is not None]
-        replaced.setdefault(trial.failures, []).extend(known)
-    spreads = {count: Spread.of(known) for count, known in sorted(replaced.items())}
-    points = [(count, spread.mean) for count, spread in spreads.items() if spread is not None]
-    if points:
-        label = f"{words}: a standby in its place"
-        axes.plot(*zip(*points, strict=True), "x-.", color=colour, alpha=0.5, label=label)
+
+
+def draw_bandwidth(found: Sequence[Narrowed], out: Path) -> None:
+    """Table 4 under each condition; a panel for each number of failures."""
+    counts = sorted({trial.failures for each in found for trial in each.trials})
+    figure, panels = pyplot().subplots(
+        1, max(1, len(counts)), figsize=(6.5 * max(1, len(counts)), 4.8), layout="constrained", squeeze=False
+    )
+    for axes, failures in zip(panels[0], counts, strict=True):
+        for name, mark, colour, label in (
+            ("replaced_s", "o-", OURS, "ours: a standby in each place"),
+            ("served_s", "^:", THIRD, "ours: all subscribers have a new message"),
+        ):
+            points = []
+            for place, each in enumerate(found):
+                mine = [trial.last(name) for trial in each.trials if trial.failures == failures]
+                known = [value for value in mine if value is not None]
+                if known:
+                    points.append((place, sum(known) / len(known)))
+            if points:
+                axes.plot(*zip(*points, strict=True), mark, color=colour, label=label)
+        theirs = paper.LATENCY.get(failures)
+        if theirs is not None:
+            axes.axhline(theirs.mean, color=THEIRS, ls="--", label="paper, links of 10 Mbit/s: recovered")
+        axes.set_xticks(range(len(found)), [each.condition.words.replace(", ", ",\n") for each in found])
+        axes.tick_params(axis="x", labelsize=7)
+        axes.set_ylim(bottom=0)
+        finish(axes, f"Table 4: {failures} killed at once", "what the network carries", "seconds")
+    save(figure, out / "bandwidth.png")
 
 
 def draw_sequence(found: Sequence[Sequenced], out: Path) -> None:
@@ -154,6 +177,16 @@ def _sequence(axes: Any, found: Sequenced) -> None:
         ms=3,
         label="arrived",
     )
+    expired = [each for each in found.messages if each.expires and each.arrived_s is None]
+    if expired:
+        axes.plot(
+            [each.sent_s for each in expired],
+            [each.number for each in expired],
+            "x",
+            color=THIRD,
+            ms=5,
+            label="expired, given to nobody",
+        )
     end = max([each.arrived_s for each in arrived if each.arrived_s is not None], default=0.0)
     colours: dict[str, str] = {}
     for at, visit in enumerate(found.visits):
@@ -162,7 +195,7 @@ def _sequence(axes: Any, found: Sequenced) -> None:
         colour = colours.setdefault(visit.broker, PLACES[len(colours) % len(PLACES)])
         axes.axvspan(max(visit.at_s, 0.0), max(until, 0.0), color=colour, alpha=0.8, lw=0, label=label)
     for moment, style, words in (
-        (found.killed_s, "-", "its broker is frozen" if found.way == "frozen" else "its broker is killed"),
+        (found.killed_s, "-", "its broker is frozen" if found.way in FROZEN else "its broker is killed"),
         (found.detected_s, "--", "detected, backup stands in"),
         (found.replaced_s, "-.", "a standby has its place"),
         (found.back_s, ":", "the broker is back"),

@@ -2,10 +2,11 @@
 
     OUT/control.csv  objects.csv  latency.csv  sequence.csv           Table 1; Tables 2 and 3; Table 4; Figure 8
     OUT/scale-rest.csv  scale.csv                                     Tables 1 and 4 in virtual time
+    OUT/bandwidth.csv                                                 Table 4, where the network carries less
     OUT/summary.csv  summary.md                                       paper, ours, ratio
     OUT/results.json                                                  all that is known
     OUT/control.png  objects.png  latency.png  sequence.png           if matplotlib is there
-    OUT/scale.png
+    OUT/scale.png  bandwidth.png
 
 What an experiment found is written when it ends, also if it ends badly. A seed decides which brokers fail and when;
 how long things take is the machine's, but for virtual time.
@@ -21,7 +22,8 @@ import msgspec
 
 from tocsin_labs import drawing, record
 from tocsin_labs.figures import Comparison, markdown
-from tocsin_labs.landmark import control, latency, objects, plots, scale, sequence, tables
+from tocsin_labs.landmark import bandwidth, control, latency, objects, plots, scale, sequence, tables
+from tocsin_labs.landmark.bandwidth import Narrowed
 from tocsin_labs.landmark.control import Controlled
 from tocsin_labs.landmark.latency import Trial
 from tocsin_labs.landmark.objects import Recovered
@@ -30,7 +32,8 @@ from tocsin_labs.landmark.scale import Kill, Rest
 from tocsin_labs.landmark.sequence import Sequenced
 from tocsin_labs.stage import Stage
 
-EXPERIMENTS: Final = ("control", "objects", "latency", "sequence", "scale")
+EXPERIMENTS: Final = ("control", "objects", "latency", "sequence", "scale", "bandwidth")
+DEFAULT: Final = EXPERIMENTS[:-1]  # the last needs a network namespace of its own
 COMMAND: Final = "tocsin lab landmark"
 
 
@@ -48,6 +51,7 @@ class Results(msgspec.Struct):
     sequence: list[Sequenced] = []  # Figure 8
     rests: list[Rest] = []  # Table 1, simulated
     kills: list[Kill] = []  # Table 4, simulated
+    bandwidth: list[Narrowed] = []  # Table 4, where the network carries less
     partial: bool = False  # it was cut short
 
 
@@ -56,9 +60,7 @@ def begin(plan: Plan, command: str = COMMAND) -> Results:
     return Results(plan, command, record.today(), record.machine())
 
 
-async def run(
-    plan: Plan, stage: Stage, only: Collection[str] = EXPERIMENTS, command: str = COMMAND
-) -> Results:
+async def run(plan: Plan, stage: Stage, only: Collection[str] = DEFAULT, command: str = COMMAND) -> Results:
     """Those experiments, in order; what was found is written after each, however it ends."""
     results = begin(plan, command)
     write(results, stage.out)
@@ -68,6 +70,7 @@ async def run(
         "latency": lambda: latency.run(plan.latency, plan.seed, stage, results.latency, results.resting),
         "sequence": lambda: sequence.run(plan.sequence, stage, results.sequence),
         "scale": lambda: scale.run(plan.scale, plan.seed, stage, results.rests, results.kills),
+        "bandwidth": lambda: bandwidth.run(plan.bandwidth, plan.seed, stage, results.bandwidth),
     }
     for name in EXPERIMENTS:
         if name in only and not stage.is_cut:
@@ -87,6 +90,7 @@ def comparisons(results: Results) -> list[Comparison]:
         *tables.object_rows(results.objects),
         *tables.latency_rows(results.latency, results.resting),
         *tables.sequence_rows(results.sequence),
+        *tables.bandwidth_rows(results.bandwidth),
         *tables.scale_rows(results.rests, results.kills),
     ]
 
@@ -124,13 +128,21 @@ def write(results: Results, out: Path) -> None:
     if results.latency:
         outcomes = (row for trial in results.latency for row in _latency(trial))
         record.write_rows(out / "latency.csv", LATENCY, outcomes)
+    if results.bandwidth:
+        narrowed = (
+            (each.condition.mbit, each.condition.background, *row)
+            for each in results.bandwidth
+            for trial in each.trials
+            for row in _latency(trial)
+        )
+        record.write_rows(out / "bandwidth.csv", ("mbit", "background", *LATENCY), narrowed)
     if results.sequence:
         messages = (
-            (each.way, message.number, message.sent_s, message.arrived_s)
+            (each.way, message.number, message.sent_s, message.arrived_s, int(message.expires))
             for each in results.sequence
             for message in each.messages
         )
-        record.write_rows(out / "sequence.csv", ("way", "number", "sent_s", "arrived_s"), messages)
+        record.write_rows(out / "sequence.csv", ("way", "number", "sent_s", "arrived_s", "expires"), messages)
     if results.rests:
         record.write_rows(out / "scale-rest.csv", REST, map(_rest, results.rests))
     if results.kills:
@@ -187,6 +199,8 @@ def draw(results: Results, out: Path) -> str:
         plots.draw_latency(results.latency, out)
     if results.sequence:
         plots.draw_sequence(results.sequence, out)
+    if results.bandwidth:
+        plots.draw_bandwidth(results.bandwidth, out)
     if results.rests or results.kills:
         plots.draw_scale(results.rests, results.kills, out)
     return f"pictures are in {out}"

@@ -1,10 +1,12 @@
 """Figure 8: a periodic publisher, and a subscriber whose broker fails, is replaced, and comes back.
 
-Three ways: **backup**, where the broker is killed and its backup serves the subscriber until it is back; **standby**,
-where a standby takes the broker's place until then, and the subscriber goes home to it; and **frozen**, where the
-broker is stopped and not ended, as if it were cut off, with a standby: connections stay open, and nothing comes over
-them. Publisher and subscriber are at brokers of different clusters. Every message is to arrive, also what was sent
-while nobody was there to take it.
+Four ways: **backup**, where the broker is killed and its backup serves the subscriber until it is back; **standby**,
+where a standby takes the broker's place until then, and the subscriber goes home to it; **frozen**, where the broker is
+stopped and not ended, as if it were cut off, with a standby: connections stay open, and nothing comes over them; and
+**expiry**, the same where every second message expires after a second, and for a subscriber without a watch connection,
+which is away for as long as its keep-alive. Publisher and subscriber are at brokers of
+different clusters. Every message is to arrive, also what was sent while nobody was there to take it; but of those that
+expire only what was of use still.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ BACKUP: Final = (
     Broker(id="north-2", cluster="north"),
     Broker(id="south-1", cluster="south"),
 )
+FROZEN: Final[tuple[Way, ...]] = ("frozen", "expiry")
 SPARE: Final = Broker(id="spare", cluster="north", role="standby")
 READY_S: Final = 60.0
 ARRIVE_S: Final = 15.0
@@ -42,6 +45,7 @@ class Message(msgspec.Struct, frozen=True):
     number: int
     sent_s: float
     arrived_s: float | None  # None: never
+    expires: bool = False
 
 
 class Visit(msgspec.Struct, frozen=True):
@@ -63,6 +67,14 @@ class Sequenced(msgspec.Struct, frozen=True, kw_only=True):
     back_s: float  # when the broker was ready again, or no longer frozen
     account: Account
     duplicates: int  # that the client kept from its program
+    expired: int = 0  # messages that were acknowledged, expired, and were given to nobody, …
+    expiring: int = 0  # … of so many with an expiry
+
+    @property
+    def oldest_s(self) -> float | None:
+        """The age of the oldest message with an expiry that arrived."""
+        ages = [m.arrived_s - m.sent_s for m in self.messages if m.expires and m.arrived_s is not None]
+        return max(ages, default=None)
 
     @property
     def silence_s(self) -> float:
@@ -84,7 +96,11 @@ async def run(plan: Sequence, stage: Stage, found: list[Sequenced]) -> None:
 
 
 async def _sequence(plan: Sequence, way: Way, network: Fleet, stage: Stage, part: float) -> Sequenced:
-    subscriber = Subscriber("subscriber", network.address(FAILING), ["sequence"], plan.keep_alive_s)
+    alone = way == "expiry"
+    keep_alive_s = plan.silent_s if alone else plan.keep_alive_s
+    subscriber = Subscriber(
+        "subscriber", network.address(FAILING), ["sequence"], keep_alive_s, watch=not alone
+    )
     async with AsyncExitStack() as stack:
         server = Server(*network.address("south-1"))
         client = await stack.enter_async_context(AsyncClient([server], client_id="publisher"))
@@ -92,7 +108,8 @@ async def _sequence(plan: Sequence, way: Way, network: Fleet, stage: Stage, part
         await network.chronicle.until(lambda: subscriber.has_others, READY_S)
         await network.calm(READY_S)
         await asyncio.sleep(plan.settle_s)
-        publisher = Publisher(client, "sequence", plan.period_s)
+        expiry_s = plan.expiry_s if way == "expiry" else None
+        publisher = Publisher(client, "sequence", plan.period_s, expiry_s)
         stage.tell(f"Figure 8, {way}: a broker fails", part)
         publisher.start()
         await asyncio.sleep(plan.fails_s)
@@ -100,15 +117,13 @@ async def _sequence(plan: Sequence, way: Way, network: Fleet, stage: Stage, part
         await network.chronicle.until(lambda: subscriber.is_home, READY_S)
         await asyncio.sleep(plan.after_s)
         await publisher.stop()
-        await network.chronicle.until(
-            lambda: not account((subscriber,), publisher.acknowledged).lost, ARRIVE_S
-        )
+        await network.chronicle.until(lambda: not account((subscriber,), publisher.owed).lost, ARRIVE_S)
         return _found(way, network, subscriber, publisher, killed_s, back_s)
 
 
 async def _fail(plan: Sequence, way: Way, network: Fleet) -> tuple[float, float]:
     """The broker fails for a while; from when to when."""
-    if way == "frozen":
+    if way in FROZEN:
         failed_s = network.freeze(FAILING)
         try:
             await asyncio.sleep(plan.down_s)
@@ -136,7 +151,7 @@ def _found(
     return Sequenced(
         way=way,
         messages=tuple(
-            Message(number, sent_s - began, arrived.get(number))
+            Message(number, sent_s - began, arrived.get(number), publisher.expires(number))
             for number, sent_s in enumerate(publisher.sent, 1)
         ),
         visits=tuple(
@@ -146,6 +161,8 @@ def _found(
         detected_s=None if detected is None else detected - began,
         replaced_s=None if replaced is None else replaced - began,
         back_s=back_s - began,
-        account=account((subscriber,), publisher.acknowledged),
+        account=account((subscriber,), publisher.owed),
         duplicates=subscriber.duplicates,
+        expired=len(publisher.acknowledged - publisher.owed - arrived.keys()),
+        expiring=len(publisher.acknowledged - publisher.owed),
     )

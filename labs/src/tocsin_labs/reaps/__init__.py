@@ -12,7 +12,8 @@ its prototype (VI.A), on real processes.
 | ``replicas`` | ``Primary`` and ``Backup`` (``core.replication``) of many brokers, in virtual time |
 | ``replication`` | Fig 4d: messages against duplicates |
 | ``failures`` | Figs 5a and 5b: who stands in for whom (``core.coordination.state.backups``), and what is said twice |
-| ``recovery`` | how long until everybody has what it missed: a model, with its rates |
+| ``takeover`` | until everybody has what it missed: ``SessionTaking`` and ``ChannelHoldings`` in virtual time |
+| ``rates``, ``measuring`` | the costs that takeovers are timed by, and how they are measured on real processes |
 | ``claims`` | the paper's statements without numbers, held against ours |
 | ``plots``, ``run`` | pictures; all of it, and what is written down |
 | ``prototype`` | Figs 3a and 3b, measured on the scene that ``tocsin demo`` plays (``tocsin_demo.scene``) |

@@ -31,7 +31,16 @@ class Replicating(msgspec.Struct, frozen=True):
     failures: int = 400  # moments at which it is asked what a failure would repeat
     periods_s: tuple[float, ...] = (0.5, 1, 2, 5, 10, 20, 40, 80)
     clients: tuple[int, ...] = (1, 10, 25, 50, 100, 200, 400, 600)  # by threshold, as the product counts
-    volumes_mb: tuple[float, ...] = (1, 25, 50, 100, 250, 500, 1_000, 2_000)  # as the paper does
+    volumes_mb: tuple[float, ...] = (
+        1,
+        25,
+        50,
+        100,
+        250,
+        500,
+        1_000,
+        2_000,
+    )  # of what was delivered, and of what was fetched
 
 
 class Failing(msgspec.Struct, frozen=True):
@@ -40,6 +49,7 @@ class Failing(msgspec.Struct, frozen=True):
     seconds: int = 180  # of virtual time, before the last failure
     moments: int = 8  # at which brokers fail
     draws: int = 3  # of who fails, at each moment
+    timed: int = 2  # cases whose takeovers are simulated: they take longest
     failed: tuple[int, ...] = (1, 2, 5, 10, 15, 20, 25, 30)  # and then all of the cluster
     period_s: float = 5.0  # between two replications of positions: the product's default
     rooms: tuple[float | None, ...] = (None, 4.0)
@@ -88,7 +98,7 @@ QUICK = Parameters(
         clients=(1, 10, 40),
         volumes_mb=(1, 50, 200, 800),
     ),
-    failing=Failing(seconds=60, moments=3, draws=2, failed=(1, 2, 4)),
+    failing=Failing(seconds=60, moments=3, draws=2, timed=1, failed=(1, 2, 4)),
 )
 
 

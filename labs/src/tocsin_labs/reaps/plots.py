@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from tocsin_labs.drawing import finish, pyplot, save
 from tocsin_labs.reaps import paper
-from tocsin_labs.reaps.failures import RATES, Failed
+from tocsin_labs.reaps.failures import ONE_BY_ONE, ONE_EACH, Failed
 from tocsin_labs.reaps.overheads import Overhead
+from tocsin_labs.reaps.rates import Rates
 from tocsin_labs.reaps.replication import Replicated
 from tocsin_labs.reaps.retrieval import REAPS, Retrieved
 
@@ -25,6 +26,10 @@ BOUND: Final = "#999999"
 THEIRS: Final = "#e67e22"
 COLOURS: Final = {"RND": BLACK, "LCS/MMCS": GREEN, "ours": OURS}
 MARKS: Final = {"RND": "s", "LCS/MMCS": "o", "ours": "^"}
+FAILED_COLOURS: Final = {**COLOURS, ONE_BY_ONE: ORIGINAL, ONE_EACH: BOUND}  # of Figs 5a and 5b
+FAILED_MARKS: Final = {**MARKS, ONE_BY_ONE: "v", ONE_EACH: "x"}
+TIMES: Final = ("served_s", "longest_s")  # which differ if subscriptions are created one by one
+FAILED_NAMES: Final = {"LCS/MMCS": "REAPS", ONE_BY_ONE: "REAPS, created one by one", ONE_EACH: "one each"}
 
 
 def draw_retrieval(rows: Sequence[Retrieved], out: Path) -> None:
@@ -125,7 +130,8 @@ def draw_replication(rows: Sequence[Replicated], out: Path) -> None:
     for mode, colour, mark, label in (
         ("periodic", GREEN, "o", "periodic (s between two)"),
         ("clients", OURS, "^", "threshold: clients that differ"),
-        ("volume", BLACK, "s", "threshold: MB out of sync, as in the paper (a model)"),
+        ("volume", BLACK, "s", "threshold: MB delivered and out of sync"),
+        ("ideal", BOUND, "x", "threshold: MB fetched and out of sync, at once (a model)"),
     ):
         series = [each for each in rows if each.mode == mode]
         xs, ys = [each.messages_min for each in series], [each.retrieved_mb for each in series]
@@ -144,15 +150,21 @@ def draw_replication(rows: Sequence[Replicated], out: Path) -> None:
     save(figure, out / "replication.png")
 
 
+def _microseconds(costs: Sequence[float]) -> str:
+    return ", ".join(f"{each * 1e6:.0f}" for each in costs)
+
+
 def _panels(rows: Sequence[Failed], name: str, titles: str, up: str, axes: Sequence[Any]) -> None:
     """One panel for each room."""
     for panel, room in zip(axes, dict.fromkeys(each.room for each in rows), strict=True):
-        for scheme, colour in COLOURS.items():
+        for scheme, colour in FAILED_COLOURS.items():
             series = [each for each in rows if each.scheme == scheme and each.room == room]
+            if not series or (scheme == ONE_BY_ONE and name not in TIMES):
+                continue
             xs, ys = [each.failed for each in series], [getattr(each, name) for each in series]
             line = "--" if scheme == "ours" else "-"
-            label = "REAPS" if scheme == "LCS/MMCS" else scheme
-            panel.plot(xs, ys, line, color=colour, marker=MARKS[scheme], ms=4, label=label)
+            label = FAILED_NAMES.get(scheme, scheme)
+            panel.plot(xs, ys, line, color=colour, marker=FAILED_MARKS[scheme], ms=4, label=label)
         panel.set_ylim(bottom=0)
         bound = "no bound on load" if room is None else f"room for {room:g} mean loads"
         finish(panel, f"{titles}, {bound}", "failed brokers of one cluster", up)
@@ -167,18 +179,20 @@ def draw_duplicates(rows: Sequence[Failed], out: Path) -> None:
     save(figure, out / "duplicates.png")
 
 
-def draw_failovers(rows: Sequence[Failed], out: Path) -> None:
+def draw_failovers(rows: Sequence[Failed], rates: Rates, out: Path) -> None:
     """Figure 5b: remote fail-overs, and how long it takes."""
     rooms = len({each.room for each in rows})
-    figure, grid = pyplot().subplots(3, rooms, figsize=(6 * rooms, 11), squeeze=False, layout="constrained")
+    figure, grid = pyplot().subplots(4, rooms, figsize=(6 * rooms, 14), squeeze=False, layout="constrained")
     _panels(rows, "remote_brokers", "5b: remote fail-overs", "brokers", grid[0])
     _panels(rows, "created", "created for them", "subscriptions", grid[1])
-    _panels(
-        rows, "longest_s", "5b: until all have everything (model)", "s from the word of the loss", grid[2]
-    )
+    _panels(rows, "served_s", "5b: until all are served again", "s from the word of the loss", grid[2])
+    _panels(rows, "longest_s", "5b: until all have what they missed", "s from the word of the loss", grid[3])
+    broker = (rates.client_s, rates.prepared_s, rates.created_s)
+    store = (rates.client_store_s, rates.prepared_store_s, rates.created_store_s)
     figure.supxlabel(
-        f"model: {RATES.admitted_s:g} subscribers/s, {RATES.fetched_bytes_s / 1e6:g} MB/s a broker in and out, "
-        f"{RATES.created_s:g} subscriptions/s one by one, {RATES.bulk_s:g} in bulk (ours)",
+        "measured processor time of a client, a prepared and a created subscription: "
+        f"{_microseconds(broker)} µs of the broker, {_microseconds(store)} µs of the store; one by one "
+        f"{rates.single_s * 1e3:.1f} ms each; links of {rates.fetched_bytes_s / 1e6:g} MB/s",
         fontsize=8,
     )
     save(figure, out / "failovers.png")

@@ -52,6 +52,8 @@ class Home:
         for client, k in clients.items():
             self.by_k.setdefault(k, []).append(client)
         self.at: dict[str, Positions] = dict.fromkeys(clients, _BEGINNING)
+        self._sizes = workload.sizes
+        self._sent = dict.fromkeys(clients, 0)  # bytes
 
     def clients(self) -> Iterable[str]:
         return self.at.keys()
@@ -69,7 +71,7 @@ class Home:
         return self.at.get(client)
 
     def volume(self, client: str) -> int:
-        return 0
+        return self._sent[client]
 
     def void(self, client: str) -> str:
         return ""
@@ -84,6 +86,7 @@ class Home:
             reached = Positions(results=result_position(notice, 0))
             for client in clients:
                 self.at[client] = reached
+                self._sent[client] += self._sizes[k]
 
 
 class _Node:

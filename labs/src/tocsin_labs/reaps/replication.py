@@ -1,9 +1,10 @@
 """Fig 4d: how often positions are sent to the backups, against what would be said twice after a failure.
 
-One broker with its share of the subscribers. *Periodic* and *clients* are the machines of ``core.replication`` in their
-two modes; the second sends when so many clients' positions differ. The paper's threshold is another one: the volume
-out of sync. The product does not count bytes for each client, so for *volume* a model stands in (``Ledger``), which
-also knows the periodic mode, for tests to hold it against the machines.
+One broker with its share of the subscribers, and the machines of ``core.replication`` in their modes: *periodic*; and
+by threshold, when so many *clients*' positions differ (``replication.threshold``), or when clients were sent so many
+bytes that the backups do not know of (*volume*, ``replication.threshold_bytes``). The paper's threshold is of the
+volume that was fetched, not of what was delivered, and nothing in it takes time: a model has that (``Ledger``,
+*ideal*), which also knows the periodic mode, for tests to hold it against the machines.
 
 A duplicate is what was delivered in (eta, t]: *retrieved* counts a result once for each subscription that the
 backup fetches, *delivered* once for each subscriber. Means over moments at which the broker might fail.
@@ -26,7 +27,7 @@ from tocsin_labs.reaps.replicas import Home, Replicas, homes_of
 from tocsin_labs.reaps.retrieval import MB
 from tocsin_labs.reaps.workload import SECOND_US, Workload
 
-Mode = Literal["periodic", "clients", "volume"]
+Mode = Literal["periodic", "clients", "volume", "ideal"]
 SETTLED_S: Final = 10  # by then the backups have everything once
 BACKUPS: Final = 2
 NEAR, FAR = "near", "far"  # the broker's two backups
@@ -67,7 +68,7 @@ class Ledger:
     def __init__(self, home: Home, workload: Workload, mode: Mode, setting: float) -> None:
         self._home = home
         self._workload = workload
-        self._volume_max = setting * MB if mode == "volume" else None
+        self._volume_max = setting * MB if mode == "ideal" else None
         self.unsynced: dict[int, int] = {}  # k → results since the last time
         self.volume = 0
         self.messages = 0
@@ -96,11 +97,12 @@ def run(workload: Workload, given: Parameters, tell: Callable[[float], None]) ->
         *(("periodic", period) for period in given.replicating.periods_s),
         *(("clients", clients) for clients in given.replicating.clients),
         *(("volume", volume) for volume in given.replicating.volumes_mb),
+        *(("ideal", volume) for volume in given.replicating.volumes_mb),
     ]
     found = []
     for number, (mode, setting) in enumerate(ways):
         tell(number / len(ways))
-        found.append((_by_model if mode == "volume" else _by_machines)(workload, given, mode, setting))
+        found.append((_by_model if mode == "ideal" else _by_machines)(workload, given, mode, setting))
     return found
 
 
@@ -138,11 +140,13 @@ def replicas_of_one(
     workload: Workload, backend: Backend, schedule: Schedule, mode: Mode, setting: float
 ) -> Replicas:
     """The first broker, with two backups that are nothing else."""
-    policy = (
-        Policy(mode="periodic", period_us=round(setting * SECOND_US))
-        if mode == "periodic"
-        else Policy(mode="threshold", threshold=round(setting))
-    )
+    match mode:
+        case "periodic":
+            policy = Policy(mode="periodic", period_us=round(setting * SECOND_US))
+        case "clients":
+            policy = Policy(mode="threshold", threshold=round(setting))
+        case _:
+            policy = Policy(mode="threshold", threshold_bytes=round(setting * MB))
     homes = homes_of(workload, (0,))
     plan = {broker: Backups(NEAR, FAR) for broker in homes}
     return Replicas(homes, plan, policy, backend, schedule, workload, dict.fromkeys(homes, 0))

@@ -19,11 +19,12 @@ import msgspec
 
 from tocsin_labs import drawing, record
 from tocsin_labs.figures import Comparison, markdown
-from tocsin_labs.reaps import claims, failures, overheads, paper, plots, replication, retrieval
+from tocsin_labs.reaps import claims, failures, overheads, paper, plots, rates, replication, retrieval
 from tocsin_labs.reaps.claims import Claim
 from tocsin_labs.reaps.failures import Failed
 from tocsin_labs.reaps.overheads import Overhead
 from tocsin_labs.reaps.parameters import Parameters
+from tocsin_labs.reaps.rates import Measured
 from tocsin_labs.reaps.replication import Replicated
 from tocsin_labs.reaps.retrieval import REAPS, Retrieved
 from tocsin_labs.reaps.workload import Workload
@@ -39,6 +40,7 @@ class Results(msgspec.Struct):
     command: str
     day: str
     machine: dict[str, str | int]
+    measured: Measured  # the rates of takeovers
     retrieval: list[Retrieved] = []  # Fig 4a
     sweep: list[Overhead] = []  # Figs 4b and 4c
     conditions: list[Overhead] = []
@@ -51,9 +53,9 @@ class Results(msgspec.Struct):
         return not all((self.retrieval, self.sweep, self.conditions, self.replication, self.failures))
 
 
-def begin(given: Parameters, command: str = COMMAND) -> Results:
-    """Nothing found yet."""
-    return Results(given, command, record.today(), record.machine())
+def begin(given: Parameters, command: str = COMMAND, measured: Measured | None = None) -> Results:
+    """Nothing found yet. Without rates of their own, takeovers have those that are kept with the package."""
+    return Results(given, command, record.today(), record.machine(), measured or rates.read())
 
 
 def run(results: Results, out: Path, tell: Tell) -> None:
@@ -66,7 +68,12 @@ def run(results: Results, out: Path, tell: Tell) -> None:
         ("Figs 4b, 4c: backups", 0.36, "sweep", lambda part: overheads.sweep(workload, given, part)),
         ("Figs 4b, 4c: other conditions", 0.15, "conditions", lambda part: overheads.conditions(given, part)),
         ("Fig 4d: replication", 0.2, "replication", lambda part: replication.run(workload, given, part)),
-        ("Figs 5a, 5b: failures", 0.25, "failures", lambda part: failures.run(workload, given, part)),
+        (
+            "Figs 5a, 5b: failures",
+            0.25,
+            "failures",
+            lambda part: failures.run(workload, given, part, results.measured.rates),
+        ),
     ]
     done = 0.0
     for words, share, name, act in parts:
@@ -100,14 +107,17 @@ def comparisons(results: Results) -> list[Comparison]:
     for condition in results.conditions[1:]:
         rows += _overheads(f"4b, 4c, {condition.condition}", condition, None)
     for replicated in results.replication:
-        unit = {"periodic": "s", "clients": "clients", "volume": "MB"}[replicated.mode]
+        unit = {"periodic": "s", "clients": "clients", "volume": "MB", "ideal": "MB"}[replicated.mode]
         name = f"{replicated.mode}, {replicated.setting:g} {unit}"
         rows.append(Comparison("4d", f"{name}: messages", "a minute", None, replicated.messages_min))
         rows.append(Comparison("4d", f"{name}: fetched twice", "MB", None, replicated.retrieved_mb))
     for failed in _ends(results.failures):
         name = f"{failed.failed} failed, {failed.scheme}, {_room(failed.room)}"
         rows.append(Comparison("5a", f"{name}: fetched twice", "MB", None, failed.retrieved_mb))
+        rows.append(Comparison("5a", f"{name}: delivered twice", "MB", None, failed.delivered_mb))
         rows.append(Comparison("5b", f"{name}: remote fail-overs", "brokers", None, failed.remote_brokers))
+        rows.append(Comparison("5b", f"{name}: created for them", "subscriptions", None, failed.created))
+        rows.append(Comparison("5b", f"{name}: all served again after", "s", None, failed.served_s))
         rows.append(Comparison("5b", f"{name}: all recovered after", "s", None, failed.longest_s))
     return rows
 
@@ -171,8 +181,9 @@ def heading(results: Results) -> str:
 def summary(results: Results) -> str:
     """A page of its own: what was done, and the tables."""
     wrote = f"`{results.command}` wrote this page on {results.day}."
+    begun = f"{wrote} {heading(results)} {results.measured.words}"
     return (
-        f"# Figures of the REAPS simulation\n\n{wrote} {heading(results)}\n\n## What the paper states\n\n"
+        f"# Figures of the REAPS simulation\n\n{begun}\n\n## What the paper states\n\n"
         f"{claims.markdown(stated(results))}\n## Paper, ours, ratio\n\n{markdown(comparisons(results))}"
     )
 
@@ -221,5 +232,5 @@ def draw(results: Results, out: Path) -> str:
         plots.draw_replication(results.replication, out)
     if results.failures:
         plots.draw_duplicates(results.failures, out)
-        plots.draw_failovers(results.failures, out)
+        plots.draw_failovers(results.failures, results.measured.rates, out)
     return f"pictures are in {out}"

@@ -38,4 +38,6 @@ FAILURES = [
     failure("local", 97, 0.95, run=3),
     failure("remote", 97, 1.94),
     failure("migration", 97, 0.4),
+    failure("frozen", 23, 1.7),
+    failure("frozen", 97, 2.5),
 ]

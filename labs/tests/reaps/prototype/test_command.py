@@ -57,6 +57,7 @@ def test_traces_can_be_written_and_given_back(tmp_path: Path, nothing_runs: list
     [
         (["--only", "3c"], "--only '3c' is no experiment"),
         (["--seed", "-1"], "--seed -1 is out of range"),
+        (["--runs", "0"], "--runs 0 is out of range"),
         (["--movement", "nowhere.txt"], "nowhere.txt"),
         (["--emergencies", "nowhere.txt"], "nowhere.txt"),
     ],

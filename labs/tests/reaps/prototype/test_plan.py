@@ -9,7 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.errors import OperatorError
-from tocsin_labs.reaps.prototype.plan import NEIGHBOUR, QUICK, VICTIM, Plan, Wave, plan
+from tocsin_demo.scene.script import PLACES_MAX
+from tocsin_labs.reaps.prototype.plan import (
+    BY_SIZE,
+    FAILURE_S,
+    NEIGHBOUR,
+    QUICK,
+    RUNS,
+    RUNS_MAX,
+    VICTIM,
+    WAYS,
+    Plan,
+    Wave,
+    plan,
+)
 
 
 def test_the_waves_are_those_of_the_paper() -> None:
@@ -60,21 +73,37 @@ def test_each_figure_has_the_failures_that_it_shows() -> None:
     both, progress, times = (
         plan(quick=False, seed=1, figures=figures).failures for figures in (None, ["3a"], ["3b"])
     )
-    assert {way for _, way, _ in progress} == {"migration", "local", "remote"}
-    assert len(progress) == 9  # three of each, with 97 subscribers
-    assert {way for _, way, _ in times} == {"local", "remote"} and {wave for wave, _, _ in times} == {
+    assert {way for _, way, _ in progress} == {*WAYS}
+    assert len(progress) == len(WAYS) * RUNS  # with 97 subscribers
+    assert {way for _, way, _ in times} == {*BY_SIZE} and {wave for wave, _, _ in times} == {
         0,
         1,
         2,
         3,
     }
-    assert len(both) == len(times) + 3 and len(set(both)) == len(both)
+    assert len(both) == len(times) + 2 * RUNS and len(set(both)) == len(both)
     assert [wave for wave, _, _ in both] == sorted(wave for wave, _, _ in both)
 
 
 def test_a_plan_for_3a_alone_has_the_largest_broker_only() -> None:
     assert plan(quick=False, seed=7, figures=["3a"]).waves == Plan().waves[-1:]
     assert plan(quick=False, seed=7, figures=["3a"]).seed == 7
+
+
+def test_people_walk_for_as_long_as_the_most_runs_take() -> None:
+    made = plan(quick=False, seed=1, runs=RUNS_MAX)
+    assert {wave.runs for wave in made.waves} == {RUNS_MAX}
+    assert made.seconds >= FAILURE_S * len(made.failures)
+    script = made.script(0)
+    script.check()
+    assert script.subscribers * (made.seconds // script.city.interval_s + 1) <= PLACES_MAX
+    assert script.keep_alive_s is None  # the client's default
+
+
+@pytest.mark.parametrize("runs", [0, RUNS_MAX + 1])
+def test_runs_out_of_range_are_refused(runs: int) -> None:
+    with pytest.raises(OperatorError, match="--runs"):
+        plan(quick=False, seed=1, runs=runs)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32])

@@ -43,7 +43,10 @@ def test_every_subscriber_of_every_failure_is_written_down(tmp_path: Path) -> No
     assert {row["after_detection_s"] for row in rows if row["way"] == "migration"} == {""}
     with (tmp_path / "failovers.csv").open() as file:
         failures = list(csv.DictReader(file))
-    assert [row["all_served_s"] for row in failures if row["subscribers"] == "23"] == ["0.230000", "0.460000"]
+    assert [row["all_served_s"] for row in failures if row["subscribers"] == "23"][:2] == [
+        "0.230000",
+        "0.460000",
+    ]
     assert failures[0]["at"] == "south-2:23"
 
 

@@ -49,6 +49,8 @@ def test_the_median_stands_with_its_range_and_its_target() -> None:
     assert "remote, 97 subscribers: the same after detection" in rows  # one run has no range
     assert rows["remote, 97 subscribers: the same after detection"].target is None
     assert rows["local: for each subscriber"].ours == pytest.approx(10.0, abs=0.01)
+    assert rows["frozen, 97 subscribers: all served after detection"].ours == pytest.approx(1.0)
+    assert rows["local, 97 subscribers: at the broker that stands in; 100 to 100"].ours == 100
     assert {row.paper for row in rows.values()} == {None}  # its text has no values
 
 

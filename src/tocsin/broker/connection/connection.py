@@ -7,7 +7,7 @@ Publishes of a connected client at QoS 0 take the short way and make no event an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -516,7 +516,15 @@ class Connection(asyncio.Protocol):
 
     # ── coming in ───────────────────────────────────────────────────────────────────────────────────────────
 
+    @property
+    def _gone(self) -> bool:
+        """Whether the connection is over, or the loop is about to say so: the peer's end was read, or it was cut."""
+        return self._ended or self._transport is None or self._transport.is_closing()
+
     def _on_accepted(self, accepted: Accepted) -> None:
+        if self._gone:  # while its log-in was checked: nobody is taken over for it, and nobody hears of it
+            self.post(PeerClosed(cause=self._cause))
+            return
         self.client_id = accepted.client_id
         self.came_us = now_us()
         self.version = accepted.version
@@ -623,7 +631,7 @@ class Connection(asyncio.Protocol):
                 owner=self.user,
                 clean=accepted.clean_start,
                 expiry_s=accepted.session_expiry_s,
-                wanted=lambda: not self._ended,
+                wanted=lambda: not self._gone,
             )
         except Abandoned:
             return
@@ -653,12 +661,18 @@ class Connection(asyncio.Protocol):
             return
         # Its packets come after the CONNACK: they are queued.
         self._begin(session, revision, accepted, claims)
-        self._session.restore(self.delivery.subscriptions, self.delivery.inbound_ids)
+        self._restore(self.delivery.inbound_ids)
         self.subscriber.restore()
         if present:
             self._publisher = ClientPublisher(self, self._exchange, self._durable, resumed=True)
         self._welcome(accepted, present=present)
         self.subscriber.begin()
+
+    def _restore(self, inbound: Iterable[int]) -> None:
+        """Have the session know what the stored one has."""
+        held = self.delivery.subscriptions
+        requests = {name: each.request for name, each in held.items() if each.request}
+        self._session.restore(held, inbound, requests)
 
     def _come_in_provisionally(self, accepted: Accepted, error: TocsinError) -> None:
         """Without its session, if that could not be taken because the store cannot be reached."""
@@ -674,7 +688,7 @@ class Connection(asyncio.Protocol):
             return
         self.delivery = delivery or self.delivery
         self._begin(None, 0, accepted)
-        self._session.restore(self.delivery.subscriptions, ())
+        self._restore(())
         self.subscriber.restore(channels=False)
         self._welcome(accepted, present=delivery is not None and not accepted.clean_start)
 

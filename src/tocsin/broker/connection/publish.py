@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+import msgspec
 import structlog
 from mqtt5 import PublishPacket
 
@@ -25,6 +26,7 @@ from tocsin.broker.streams.registry import will_id
 from tocsin.core.budgets.budget import OVERHEAD_BYTES as COST_BYTES
 from tocsin.core.budgets.budget import Kind
 from tocsin.core.machine import Effect
+from tocsin.core.quality.judging import OFFER, lifespan_s, offer_in
 from tocsin.core.retained.write_order import WriteTurn
 from tocsin.core.session.signals import CommitFailed, Committed
 from tocsin.core.streams.metadata_payload import DescriptionInvalid
@@ -122,6 +124,7 @@ class ClientPublisher:
         "_gate",
         "_machine",
         "_post",
+        "_promised",
         "_registry",
         "_saving",
         "_shell",
@@ -134,6 +137,7 @@ class ClientPublisher:
         self._exchange = exchange
         self._durable = durable
         self._registry = exchange.registry
+        self._promised = exchange.requests.promised  # the topics of streams that offer a deadline
         self._machine = self._registry.client_streams()
         self._gate = self._machine.gate
         self._shell = Shell(self._machine, self._carry_out, self._failed)
@@ -152,6 +156,8 @@ class ClientPublisher:
 
     def publish(self, topic: str, packet: PublishPacket) -> None:
         """A message at QoS 0. The hot path ends here: its stream is known, and nothing waits."""
+        if self._promised and topic in self._promised:
+            self._exchange.requests.keep(self._client, topic)
         ready = topic in self._gate.ready
         if ready and not packet.user_properties:
             self.forward(topic, packet)
@@ -175,6 +181,8 @@ class ClientPublisher:
 
     def publish_run(self, run: PublishRun) -> None:
         """Messages at QoS 0 on one topic, which say nothing of their stream. The hot path ends here, too."""
+        if self._promised and run.topic in self._promised:
+            self._exchange.requests.keep(self._client, run.topic)
         if run.topic in self._gate.ready:
             self._exchange.publish_run(self._client, run)
             return
@@ -236,14 +244,18 @@ class ClientPublisher:
     def publication(self, topic: str, packet: PublishPacket) -> Publication:
         """A message as it is stored, with its stream's metadata."""
         registry = self._registry
-        return Publication.of(
+        keys = registry.metadata.of(topic)
+        made = Publication.of(
             packet,
             topic,
             self._client.client_id,
             broker=registry.broker,
             cluster=registry.cluster,
-            keys=registry.metadata.of(topic),
+            keys=keys,
         )
+        if made.expiry_s is None and keys and OFFER in keys:
+            return msgspec.structs.replace(made, expiry_s=lifespan_s(offer_in(keys)))
+        return made
 
     # ── messages above QoS 0 ────────────────────────────────────────────────────────────────────────────────
 
@@ -253,6 +265,8 @@ class ClientPublisher:
             said, reject = partial(self._said, packet_id, qos), partial(self._reject, packet_id)
             self._take_words(topic, packet, _Item(said, reject))
             return
+        if self._promised and topic in self._promised:
+            self._exchange.requests.keep(self._client, topic)
         self._exchange.counts.committed += 1
         if not fits(topic):
             self._fail(packet_id, TOPIC_NAME_INVALID, "the topic is too long to be stored")

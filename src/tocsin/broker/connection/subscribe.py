@@ -40,6 +40,7 @@ from tocsin.core.delivery.stored_session import StoredSession
 from tocsin.core.filters import (
     ListingFilter,
     QueryFilter,
+    RequestFilter,
     SharedFilter,
     StoredFilter,
     TopicFilter,
@@ -48,6 +49,8 @@ from tocsin.core.filters import (
     stored_filter,
 )
 from tocsin.core.forwarding.table import Subscription
+from tocsin.core.quality.judging import Judge
+from tocsin.core.quality.offers import query_for, scope_of
 from tocsin.core.retained.kept import Kept
 from tocsin.core.session.signals import Subscribe
 from tocsin.core.session.subscribe import REFUSED
@@ -171,6 +174,7 @@ class ClientSubscriber:
 
     def restore(self, *, channels: bool = True) -> None:
         """Have what a stored session is subscribed to."""
+        known = self._durable.channels.backend.machine.meaning
         for name, subscription in self._client.delivery.subscriptions.items():
             channel = filter_type(name) is ChannelFilter
             if channel and not channels:
@@ -181,7 +185,10 @@ class ClientSubscriber:
                     self._client.exhausted(refusal)
                     return
                 self._counted.add(name)
-            self._exchange.subscribe(self._client, stored_filter(name), subscription, bound=False)
+            if channel and known(name) is not None:  # so it was read already
+                self._durable.channels.subscribe(self._client, name, subscription)
+            else:
+                self._exchange.subscribe(self._client, stored_filter(name), subscription, bound=False)
             self._holds = self._holds or channel
 
     def begin(self) -> None:
@@ -226,16 +233,22 @@ class ClientSubscriber:
             case SharedFilter():  # a group gets no retained messages (MQTT 5, section 3.3.1.3)
                 self._asked.append(_Asked(asked, ready=lambda: self._joined(wanted, subscription)))
             case QueryFilter() | ListingFilter():
-                known = self._exchange.queries.is_known(wanted)
+                known = self._exchange.queries.is_known(wanted) and not asked.request
                 self._asked.append(
                     _Asked(
                         asked,
-                        ready=None if known else lambda: self._answered(wanted),
+                        ready=None if known else lambda: self._answered(wanted, asked.request),
                         begin=lambda: self._begin_query(wanted, subscription if retained else None),
                     )
                 )
-            case TopicFilter() if retained:
-                self._asked.append(_Asked(asked, begin=lambda: self._replay(wanted, subscription)))
+            case TopicFilter() | RequestFilter() if retained or asked.request:
+                self._asked.append(
+                    _Asked(
+                        asked,
+                        ready=(lambda: self._offers_known(wanted, asked.request)) if asked.request else None,
+                        begin=(lambda: self._replay(wanted, subscription)) if retained else None,
+                    )
+                )
 
     def _add(self, asked: Subscribe) -> Subscription | None:
         """Have a subscription that is to no channel; None if it is refused."""
@@ -248,7 +261,12 @@ class ClientSubscriber:
             self._refuse(asked, "stored sessions take too much room already (shares.sessions_bytes)")
             return None
         subscription = Subscription(
-            asked.no_local, asked.subscription_id, int(asked.qos), asked.retain_as_published, since
+            asked.no_local,
+            asked.subscription_id,
+            int(asked.qos),
+            asked.retain_as_published,
+            since,
+            asked.request,
         )
         if not self._exchange.subscribe(self._client, asked.filter, subscription):
             most = self._exchange.interests.most
@@ -417,10 +435,27 @@ class ClientSubscriber:
 
     # ── queries ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _answered(self, wanted: QueryFilter | ListingFilter) -> Problem | None:
+    async def _answered(self, wanted: QueryFilter | ListingFilter, request: str) -> Problem | None:
         """Return when the coordinator has answered, or after a while; or why it refused."""
         problems = await self._exchange.queries.answered((wanted,))
-        return (problems[wanted.name], QUOTA_EXCEEDED) if problems else None
+        if problems:
+            return problems[wanted.name], QUOTA_EXCEEDED
+        return (
+            await self._offers_known(wanted, request) if isinstance(wanted, QueryFilter) and request else None
+        )
+
+    async def _offers_known(
+        self, wanted: TopicFilter | RequestFilter | QueryFilter, request: str
+    ) -> Problem | None:
+        """Return when it is known what the streams offer that a request is about, or after a while; or why not."""
+        requests, scope = self._exchange.requests, scope_of(wanted)
+        if not requests.is_known(scope, request):
+            listing = ListingFilter(wanted.name, query_for(scope))
+            problems = await self._exchange.queries.answered((listing,))
+            if problems:
+                return problems[wanted.name], QUOTA_EXCEEDED
+        problem = requests.problem(scope, request)
+        return None if problem is None else (problem, SubAckReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
 
     def _begin_query(self, wanted: QueryFilter | ListingFilter, subscription: Subscription | None) -> None:
         """Tell the client the set of a listing, and, with a subscription, what is retained."""
@@ -464,7 +499,9 @@ class ClientSubscriber:
 
     # ── retained messages ───────────────────────────────────────────────────────────────────────────────────
 
-    def _replay(self, wanted: TopicFilter | QueryFilter | ListingFilter, subscription: Subscription) -> None:
+    def _replay(
+        self, wanted: TopicFilter | RequestFilter | QueryFilter | ListingFilter, subscription: Subscription
+    ) -> None:
         """Have the client get what is retained for a filter, or for the streams of a query."""
         client, retained, name = self._client, self._durable.retained, wanted.name
         if name not in client.delivery.subscriptions:
@@ -472,17 +509,21 @@ class ClientSubscriber:
         identifiers = () if subscription.identifier is None else (subscription.identifier,)
         grants = [Grant(qos, identifiers, True) for qos in range(subscription.qos + 1)]
         streams: list[str] | None = None  # of a query, once it has its turn
+        request, judge = subscription.request, Judge()
 
         def pages(after: str | None) -> Iterator[tuple[Kept, Grant | None]]:
             nonlocal streams
             rights = client.rights()
-            if not isinstance(wanted, TopicFilter) and streams is None:
+            if isinstance(wanted, QueryFilter | ListingFilter) and streams is None:
                 streams = sorted(self._exchange.queries.topics(wanted))
+            pattern = wanted.pattern if isinstance(wanted, RequestFilter) else name
             now_s, most, unlimited = wall_s(), subscription.qos, rights.open
-            for kept in retained.all(name, after) if streams is None else retained.of(streams, after):
+            for kept in retained.all(pattern, after) if streams is None else retained.of(streams, after):
                 publication = kept.publication
                 may = unlimited or rights.may_receive(publication.topic)
                 if publication.expiry_s is not None and kept.over(now_s):
+                    may = False
+                if request and not judge.fits(request, publication):
                     may = False
                 qos = publication.qos
                 yield kept, grants[qos if qos < most else most] if may else None

@@ -54,9 +54,19 @@ from tocsin.core.delivery.signals import (
 )
 from tocsin.core.delivery.stored_session import StoredSession
 from tocsin.core.delivery.window import DeliveryWindow
-from tocsin.core.filters import QueryFilter, TopicFilter, filter_type, stored_filter
+from tocsin.core.filters import (
+    QueryFilter,
+    RequestFilter,
+    TopicFilter,
+    filter_type,
+    interest_of,
+    stored_filter,
+)
 from tocsin.core.forwarding.table import Subscription
 from tocsin.core.machine import Effect, Event, PutKey, Say, TimerFired
+from tocsin.core.quality.judging import Judge
+from tocsin.core.quality.offers import needs_offers
+from tocsin.core.quality.texts import request_of
 from tocsin.core.session.signals import TakenOver, WireFailed
 from tocsin.core.shared.stored_group import Claim
 from tocsin.errors import StoreFull, TocsinError
@@ -463,8 +473,10 @@ async def read_messages(
     critical = asked.critical
     try:
         batch = await message_log.read(read_for(asked.filters), asked.start, critical=critical)
-        entries = await message_log.resolved(batch.entries) if _judges(asked.filters) else batch.entries
-        each = (_matched(entry, message_log, recipient, subscriptions) for entry in entries)
+        by_metadata = _judges(asked.filters) or _compares(subscriptions)
+        entries = await message_log.resolved(batch.entries) if by_metadata else batch.entries
+        judge = Judge()
+        each = (_matched(entry, message_log, recipient, subscriptions, judge) for entry in entries)
         matched = [one for one in each if one is not None]
     except TocsinError as error:
         return ReadFailed(error=error, critical=critical, cause=asked.cause)
@@ -473,7 +485,7 @@ async def read_messages(
 
 
 def _matched(
-    entry: Entry, message_log: MessageLog, recipient: Recipient, subscriptions: Subscriptions
+    entry: Entry, message_log: MessageLog, recipient: Recipient, subscriptions: Subscriptions, judge: Judge
 ) -> MatchedEntry | None:
     """An entry of a batch, if the client is to get it above QoS 0."""
     publication = message_log.publication(entry)
@@ -481,7 +493,12 @@ def _matched(
         return None
     if not recipient.may_receive(publication.topic):
         return None
-    granted = _grant(publication, entry.position, recipient, subscriptions)
+    concerned = [
+        each
+        for name, each in subscriptions.items()
+        if _concerns(name, publication) and (not each.request or judge.fits(each.request, publication))
+    ]
+    granted = grant(concerned, publication, entry.position, recipient.client_id)
     if granted is None or not granted.qos or too_large(recipient, Frames(publication, 0), granted):
         return None
     return MatchedEntry(entry, granted.qos, (publication, granted))
@@ -496,21 +513,20 @@ def message_frame(effect: Deliver, recipient: Recipient) -> bytes:
     return frames.of(recipient.version, granted, effect.packet_id, effect.repeat)
 
 
-def _grant(
-    publication: Publication, position: int, recipient: Recipient, subscriptions: Subscriptions
-) -> Grant | None:
-    concerned = [s for name, s in subscriptions.items() if _concerns(name, publication)]
-    return grant(concerned, publication, position, recipient.client_id)
-
-
 def _judges(names: Sequence[str]) -> bool:
     """Whether entries are judged by their streams' metadata, and not only by their topics."""
     return any(filter_type(name) is QueryFilter for name in names)
 
 
+def _compares(subscriptions: Subscriptions) -> bool:
+    """Whether it matters what streams offer."""
+    requests = {each.request for each in subscriptions.values() if each.request}
+    return any(needs_offers(request_of(request)) for request in requests)
+
+
 def read_for(names: Sequence[str]) -> Sequence[str]:
     """The filters to read the log for: whether a query concerns an entry, only the entry tells."""
-    return ("#",) if _judges(names) else names
+    return ("#",) if _judges(names) else tuple(interest_of(name).pattern for name in names)
 
 
 def _concerns(name: str, publication: Publication) -> bool:
@@ -518,6 +534,8 @@ def _concerns(name: str, publication: Publication) -> bool:
     match stored_filter(name):
         case TopicFilter():
             return matches(name, publication.topic)
+        case RequestFilter(pattern=pattern):
+            return matches(pattern, publication.topic)
         case QueryFilter(query=query):
             return query.matches(publication.metadata)
         case _:

@@ -177,6 +177,11 @@ class Authenticator:
         if self._asks and not asked.aside and not await self._entitled(asked.client_id, admitted.user):
             reason = "this client id belongs to another user"
             return self._refuse(_rejected(asked, CLIENT_ID_NOT_VALID, reason), asked, origin)
+        again = self._decide(asked, origin)
+        if isinstance(
+            again, Rejected
+        ):  # others were asked meanwhile, and the broker has been drained, or is full
+            return self._refuse(again, asked, origin)
         return self._let_in(asked, connection, admitted, origin)
 
     async def _check_password(

@@ -23,6 +23,7 @@ from tocsin.broker.forwarding.fanout import Outbox, Outlet, OutletSet
 from tocsin.broker.forwarding.routes import Routes
 from tocsin.broker.links.pool import LinkPool
 from tocsin.broker.links.relay import Relay
+from tocsin.broker.quality.requests import LIVE, Requests
 from tocsin.broker.retained.table import Retained
 from tocsin.broker.shared.groups import Groups
 from tocsin.broker.shared.qos0 import Shares
@@ -46,6 +47,7 @@ from tocsin.core.delivery.grant import Frames, Grant, frame_of, grant
 from tocsin.core.filters import (
     ListingFilter,
     QueryFilter,
+    RequestFilter,
     SharedFilter,
     StoredFilter,
     TopicFilter,
@@ -58,7 +60,7 @@ from tocsin.core.tiers.slots import Slots
 from tocsin.model.network import BrokerInfo, Role, Route
 from tocsin.model.publication import Publication
 from tocsin.model.subjects import is_critical
-from tocsin.ports import Entry
+from tocsin.ports import Bus, Entry
 from tocsin.runtime.machines.clock import wall_s
 from tocsin.runtime.machines.tasks import Failed
 from tocsin.wire.internal.relayed import TOPIC as CARRIED
@@ -67,7 +69,6 @@ from tocsin.wire.mqtt.connect import V5, V311, Version
 from tocsin.wire.mqtt.frames import forward_frame
 from tocsin.wire.mqtt.topics import HERE_PREFIX, ONE_PREFIX
 
-LIVE: Final = 1 << 62  # the position of a message that is in no log: later than every subscription
 _NOBODY: Final = OutletSet()
 
 
@@ -110,8 +111,15 @@ class Only:
 
     def __init__(self, fanout: Fanout[Client]) -> None:
         view = view_of(fanout.audience)
-        peers = fanout.origin or fanout.origin_here
-        others = fanout.identified or fanout.no_local or fanout.shares or peers or view.aliased
+        others = (
+            fanout.identified
+            or fanout.no_local
+            or fanout.shares
+            or fanout.requesting
+            or fanout.origin
+            or fanout.origin_here
+            or view.aliased
+        )
         self.version: Version = V5
         self.group, self.send_max_bytes = _NOBODY, -1
         if len(view.groups) == 1 and not others:
@@ -148,7 +156,9 @@ class Exchange:
         retained: Retained,
         channels: Channels,
         registry: StreamRegistry,
+        bus: Bus,
         *,
+        network: str,
         own: BrokerInfo,
         gone: Callable[[], Collection[str]],
         interests_changed: Callable[[tuple[str, ...], tuple[str, ...]], None],
@@ -166,7 +176,14 @@ class Exchange:
         self._channels = channels
         self.links = self.peers.links
         self._table: ForwardingTable[Client] = ForwardingTable(permits=_permits)
-        self.queries = Queries(self._table, self._tell, queries_changed)
+        self.requests = Requests(
+            network,
+            bus,
+            add=self._add_one,
+            keep=lambda query, user, wanted: self.queries.keep_offers(query, user, wanted),
+            publishers=registry,
+        )
+        self.queries = Queries(self._table, self._tell, queries_changed, self.requests)
         self.outbox = outbox
         self.carrying = Carrying(
             own.id,
@@ -198,6 +215,8 @@ class Exchange:
         else:
             excluded = source.outlet if source in fanout.no_local else None
             self._forward(fanout, packet, excluded, fanout.origin, fanout.origin_here)
+        if fanout.requesting and not packet.retain:
+            self.requests.give(fanout.requesting, packet, topic, source.client_id)
         if fanout.shares:
             self._shares.give(fanout.shares, packet)
 
@@ -230,6 +249,8 @@ class Exchange:
             self._forward_retained("", topic, packet, onward, onward_here)
         else:
             self._forward(fanout, packet, None, onward, onward_here)
+            if fanout.requesting:
+                self.requests.give(fanout.requesting, packet, topic, "")
 
     def _into_others(self, peers: Sequence[str], cluster: str) -> list[str]:
         """Those that are not in the cluster that a message comes from."""
@@ -243,6 +264,8 @@ class Exchange:
         if publication.retain:
             self._retained.saw(publication, entry.position, entry.at_us / 1e6)
         wanted = self.queries.wanted(publication)
+        if self.requests.count:
+            wanted = self.requests.judged(wanted, publication)
         if not wanted or publication.expired(waited_s):
             return
         self._table.count(publication.topic, len(publication.topic) + len(publication.payload))
@@ -255,6 +278,8 @@ class Exchange:
                 continue
             if granted.qos:
                 target.delivery.hand_in(entry, critical, granted, frames)
+            elif self.requests.count:
+                self.requests.send(target, subscriptions, granted, frames, publication)
             else:
                 self._add_each((target.outlet,), frames.of(target.version, granted), None)
 
@@ -270,10 +295,10 @@ class Exchange:
         self.outbox.begin()
         publication = Publication.of(packet, topic, client)
         frames = Frames(publication, 0)
-        for target, subscriptions in self._table.wanted(topic):
+        for target, subscriptions in self.requests.judged(self._table.wanted(topic), publication):
             granted = grant(subscriptions, publication, LIVE, target.client_id)
             if granted is not None:
-                self._add_each((target.outlet,), frames.of(target.version, granted), None)
+                self.requests.send(target, subscriptions, granted, frames, publication)
         self._table.count(topic, len(topic) + len(publication.payload))
         self._add_peers(packet, None, peers, here)
 
@@ -287,10 +312,14 @@ class Exchange:
             outbox = self.outbox
             outbox.begin()
             outbox.add(only.group, run.frames, run.count)
-            fanout.tally.add(len(run.frames))
+            tally, size = fanout.tally, len(run.frames)
+            if tally.bytes:
+                tally.bytes += size  # what ``add`` does, without the call
+            else:
+                tally.add(size)
             self.counts.published += run.count
             return
-        alike = source not in fanout.no_local and not fanout.shares and not fanout.origin_here
+        alike = not (source in fanout.no_local or fanout.shares or fanout.requesting or fanout.origin_here)
         if alike and self._forward_run(fanout, run, fanout.origin):
             self.counts.published += run.count
         else:
@@ -303,7 +332,7 @@ class Exchange:
         view = view_of(fanout.audience)
         if source in fanout.no_local or fanout.shares or fanout.identified or view.aliased:
             return False
-        if fanout.origin_here:
+        if fanout.requesting or fanout.origin_here:
             return False
         if fanout.origin and run.version != V5:
             return False
@@ -336,7 +365,7 @@ class Exchange:
         for version, _, send_max_bytes in groups:
             if version != own or size > send_max_bytes:
                 return False
-        if clients and (fanout.identified or view.aliased):
+        if clients and (fanout.identified or fanout.requesting or view.aliased):
             return False
         outlets = [self._outlet(peer) for peer in peers]
         if outlets and (own != V5 or any(size > each.send_max_bytes for each in outlets)):
@@ -346,7 +375,11 @@ class Exchange:
         for _, group, _ in groups:
             outbox.add(group, frames, count)
         if groups:
-            fanout.tally.add(size)
+            tally = fanout.tally
+            if tally.bytes:
+                tally.bytes += size
+            else:
+                tally.add(size)
         for each in outlets:
             outbox.add(each.group, frames, count)
         return True
@@ -417,11 +450,17 @@ class Exchange:
             else:
                 self.outbox.add(outlet.group, outlet.aliased(frame))
 
+    def _add_one(self, target: Client, frame: bytes) -> None:
+        self.outbox.begin()
+        self._add_each((target.outlet,), frame, None)
+
     def announce(self, publication: Publication) -> None:
         """A QoS 0 message that no connection sends: a will after its delay."""
         fanout = self._table.resolve(publication.topic)
         packet = publication.packet()
         self._forward(fanout, packet, None, fanout.origin, fanout.origin_here)
+        if fanout.requesting:
+            self.requests.give(fanout.requesting, packet, publication.topic, publication.client)
         if fanout.shares:
             self._shares.give(fanout.shares, packet)
 
@@ -431,6 +470,8 @@ class Exchange:
         fanout = self._table.resolve(publication.topic)
         packet = publication.packet()
         self._forward(fanout, packet, None, (), ())
+        if fanout.requesting:
+            self.requests.give(fanout.requesting, packet, publication.topic, "")
         if fanout.shares:
             self._shares.give_here(fanout.shares, packet)
 
@@ -461,9 +502,16 @@ class Exchange:
         match wanted:
             case SharedFilter(of_results=True):
                 pass  # its group reads results by itself
-            case TopicFilter(name=name) | SharedFilter(name=name):
+            case TopicFilter(name=name) | RequestFilter(name=name):
+                if not self.interests.subscribe(target, name, subscription, bound=bound):
+                    return False
+                self.requests.subscribed(target, name, wanted.pattern, subscription.request)
+            case SharedFilter(name=name):
                 return self.interests.subscribe(target, name, subscription, bound=bound)
-            case QueryFilter() | ListingFilter():
+            case QueryFilter(name=name):
+                self.queries.subscribe(target, wanted, subscription)
+                self.requests.subscribed(target, name, name, subscription.request)
+            case ListingFilter():
                 self.queries.subscribe(target, wanted, subscription)
             case ChannelFilter(name=name):
                 self._channels.subscribe(target, name, subscription)
@@ -476,9 +524,11 @@ class Exchange:
         match wanted:
             case SharedFilter(of_results=True):
                 pass
-            case TopicFilter(name=name) | SharedFilter(name=name):
+            case TopicFilter(name=name) | SharedFilter(name=name) | RequestFilter(name=name):
+                self.requests.unsubscribed(target, name)
                 self.interests.unsubscribe(target, name)
-            case QueryFilter() | ListingFilter():
+            case QueryFilter(name=name) | ListingFilter(name=name):
+                self.requests.unsubscribed(target, name)
                 self.queries.unsubscribe(target, wanted)
             case ChannelFilter(name=name):
                 self._channels.unsubscribe(target, name)
@@ -486,6 +536,7 @@ class Exchange:
     def forget(self, target: Client) -> None:
         """The target is gone; so is all that it subscribed to."""
         self._channels.forget(target)
+        self.requests.forget(target)
         self.queries.forget(target)
         self.interests.forget(target)
 
@@ -556,6 +607,7 @@ class Exchange:
             **self.carrying.statistics(),
             **self._table.statistics(),
             **self.queries.statistics(),
+            **self.requests.statistics(),
             **self._channels.statistics(),
             **self.registry.statistics(),
         }

@@ -18,6 +18,7 @@ from typing import Final
 import structlog
 
 from tocsin.broker.client import Client
+from tocsin.broker.quality.requests import Requests
 from tocsin.broker.streams.listings import Listings
 from tocsin.core.coordination.participant.signals import (
     QuerySetKnown,
@@ -29,6 +30,7 @@ from tocsin.core.filters import ListingFilter, QueryFilter, stored_filter
 from tocsin.core.forwarding.table import ForwardingTable, Subscription, Wanted
 from tocsin.model.publication import Publication
 from tocsin.model.stream import LISTING, Metadata
+from tocsin.query import Query
 
 ANSWER_S: Final = 2.0  # that a SUBACK waits for the answer of the coordinator
 # After which a query is asked again that was refused, and that a session which came back still has.
@@ -38,6 +40,7 @@ REFUSED_AGAIN_S: Final = 30.0
 QueriesChanged = Callable[[tuple[tuple[str, str], ...], tuple[str, ...], str], None]
 
 Asked = QueryFilter | ListingFilter
+_OFFERS: Final = ("", "")  # the reason for a listing that requests of quality have: no broker is named so
 
 
 class Queries:
@@ -48,11 +51,13 @@ class Queries:
         table: ForwardingTable[Client],
         tell: Callable[[Client, str, bytes], None],
         changed: QueriesChanged,
+        requests: Requests,
     ) -> None:
         self.listings = Listings(tell)
         self._table = table
         self._inquiries = table.inquiries
         self._changed = changed
+        self._requests = requests
         self._awaited: dict[str, list[asyncio.Future[str | None]]] = {}  # query → the waiters for its answer
         self._standby: dict[str, set[tuple[str, str]]] = {}  # listing → (primary, name) of queries to prepare
         self._sets: dict[
@@ -68,24 +73,32 @@ class Queries:
         for name in names:
             asked = stored_filter(name)
             if isinstance(asked, QueryFilter):
-                self._stand_by(LISTING + asked.id, asked.query.text, (primary, name), wanted=wanted)
+                self._keep(LISTING + asked.id, asked.query.text, (primary, name), wanted=wanted)
 
-    def _stand_by(self, listing: str, text: str, reason: tuple[str, str], *, wanted: bool) -> None:
+    def keep_offers(self, query: Query, user: str, wanted: bool) -> None:
+        """Requests of quality are about the streams of a query, or no longer."""
+        self._keep(LISTING + query.id, query.text, _OFFERS, wanted=wanted, user=user)
+
+    def _keep(
+        self, listing: str, text: str, reason: tuple[str, str], *, wanted: bool, user: str = ""
+    ) -> None:
         reasons = self._standby.get(listing)
         if wanted and reasons is None:
             self._standby[listing] = {reason}
             streams = self.listings.streams(listing)
             if streams is not None:  # a client here has the listing already
                 self._sets[listing] = dict(streams)
-            self._changed(((listing, text),), (), "")
+            self._changed(((listing, text),), (), user)
         elif wanted and reasons is not None:
             reasons.add(reason)
-        elif reasons is not None:
+        if wanted and reason == _OFFERS and listing in self._sets:
+            self._requests.know(listing.removeprefix(LISTING), self._sets[listing])
+        if not wanted and reasons is not None:
             reasons.discard(reason)
             if not reasons:
                 del self._standby[listing]
                 self._sets.pop(listing, None)
-                self._withdraw((listing,), "")
+                self._withdraw((listing,), user)
 
     def _withdraw(self, queries: Iterable[str], user: str) -> None:
         """Clients ask these no longer, or they are standbys no longer; the coordinator is told if they are neither."""
@@ -162,7 +175,7 @@ class Queries:
 
     def is_known(self, asked: Asked) -> bool:
         if isinstance(asked, ListingFilter):
-            return self.listings.is_known(asked.id)
+            return self.listings.is_known(asked.id) or asked.id in self._sets
         return asked.id not in self._inquiries.unknown
 
     async def answered(self, queries: Iterable[Asked]) -> dict[str, str]:
@@ -202,6 +215,7 @@ class Queries:
             self.listings.know(query, effect.streams)
             if query in self._standby:
                 self._sets[query] = dict(effect.streams)
+                self._requests.know(query.removeprefix(LISTING), effect.streams)
         else:
             self._lent.discard(query)
             self._inquiries.know(query, effect.streams)
@@ -232,9 +246,12 @@ class Queries:
                 streams[topic] = metadata
                 if query in self._lent:
                     self._inquiries.join(query, topic)
+                self._requests.say(query, topic, metadata)
             case StreamChanged(topic=topic, metadata=metadata):
                 streams[topic] = metadata
+                self._requests.say(query, topic, metadata)
             case StreamLeft(topic=topic):
                 streams.pop(topic, None)
+                self._requests.say(query, topic, None)
                 if query in self._lent:
                     self._inquiries.leave(query, topic)

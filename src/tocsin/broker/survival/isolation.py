@@ -254,7 +254,7 @@ class ClusterGossip:
     async def leave(self, table: Table) -> None:
         """This broker stops on purpose: nobody need look for it."""
         try:
-            cell = await table.get(self._key)
+            cell = await table.get(self._key, fresh=True)
             if cell is not None and cell.value == self._entry:  # else another has this name by now
                 await table.delete(self._key, revision=cell.revision)
         except TocsinError as error:

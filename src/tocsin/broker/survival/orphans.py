@@ -78,7 +78,8 @@ class Orphans:
             self._sessions.settled(client, orphan)
 
     async def _release(self, client: str, orphan: Orphan, over: Over) -> None:
-        cell = await self._table.get(session_key(client))
+        # Fresh: by an old cell the session would count as nobody's business here, and never be released.
+        cell = await self._table.get(session_key(client), fresh=True)
         session = None if cell is None else _read(cell)
         free = None if session is None else self._sessions.released(session, orphan)
         if cell is None or free is None:

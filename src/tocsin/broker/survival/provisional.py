@@ -327,7 +327,8 @@ class Provisional:
 
     async def _write(self, record: Record, here: bool) -> Outcome:
         key = session_key(record.client)
-        cell = await self._table.get(key)
+        # Fresh: by an old cell changes would be dropped as another broker's business, and nothing would tell.
+        cell = await self._table.get(key, fresh=True)
         try:
             stored = None if cell is None else decode_session(cell.value)
         except UNREADABLE:

@@ -66,12 +66,12 @@ def drain(
     else:
         for each in found:
             typer.echo(words(each))
-    if wait and not undo and any(each.broker == broker and each.clients for each in found):
+    if wait and not undo and any(each.broker == broker and not each.empty for each in found):
         raise typer.Exit(NOT_EMPTY)
 
 
 def as_json(each: Draining) -> dict[str, Any]:
-    return {"broker": each.broker, "clients": each.clients, "running": each.here, "empty": not each.clients}
+    return {"broker": each.broker, "clients": each.clients, "running": each.here, "empty": each.empty}
 
 
 def words(each: Draining) -> str:
@@ -80,6 +80,8 @@ def words(each: Draining) -> str:
         return f"{each.broker} is not running; it takes no clients when it comes back"
     if each.clients:
         return f"{each.broker} is being emptied: {each.clients} clients left"
+    if not each.refuses:
+        return f"{each.broker} has not heard of the order yet"
     return f"{each.broker} is empty: it can be stopped"
 
 
@@ -113,7 +115,7 @@ async def _watch(table: Table, broker: str, undo: bool, wait_s: float) -> tuple[
             )
         if leader is not None and _heard(leader, broker, undo):
             left = [each for each in leader.draining if each.broker == broker]
-            if not wait_s or undo or not any(each.clients for each in left) or time.monotonic() > until:
+            if not wait_s or undo or all(each.empty for each in left) or time.monotonic() > until:
                 return leader.draining
         elif leader is not None and time.monotonic() > heard_by:
             return leader.draining

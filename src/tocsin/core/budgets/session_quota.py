@@ -17,12 +17,12 @@ Invariants: what is counted of a user here is the sum of its sessions here; no s
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
+from tocsin.core.deadlines import Deadlines
 from tocsin.model.versions import Packed
 
 NEW_PART: Final = (4, 5)  # of the share: beyond it no session is made
@@ -36,12 +36,11 @@ REPORT: Final = Packed("the stored sessions of users at a broker", msgspec.msgpa
 
 
 class _Session:
-    __slots__ = ("size", "until_us", "user")
+    __slots__ = ("size", "user")
 
     def __init__(self, user: str, size: int) -> None:
         self.user = user
         self.size = size
-        self.until_us: int | None = None  # when it expires; None: its client is connected here
 
 
 class SessionQuota:
@@ -59,7 +58,7 @@ class SessionQuota:
         self._sessions: dict[str, _Session] = {}  # by client
         self._users: Counts = {}  # of sessions here; never (0, 0)
         self._elsewhere: Counts = {}  # at other brokers, as they said last
-        self._ends: list[tuple[int, str]] = []
+        self._ends = Deadlines()  # client → when its session expires; none while it is connected here
         self.refused = 0
 
     @property
@@ -159,16 +158,15 @@ class SessionQuota:
 
     def left(self, client: str, until_us: int) -> None:
         """Its client is away; it expires at that time."""
-        session = self._sessions.get(client)
-        if session is not None:
-            session.until_us = until_us
-            heapq.heappush(self._ends, (until_us, client))
+        if client in self._sessions:
+            self._ends.set(client, until_us)
 
     def over(self, client: str) -> None:
         """It is forgotten, or another broker has it."""
         self._drop(client)
 
     def _drop(self, client: str) -> None:
+        self._ends.drop(client)
         session = self._sessions.pop(client, None)
         if session is not None:
             self._count(session.user, -1, -session.size)
@@ -182,11 +180,8 @@ class SessionQuota:
             self._users[user] = after
 
     def _expire(self, now_us: int) -> None:
-        while self._ends and self._ends[0][0] <= now_us:
-            until_us, client = heapq.heappop(self._ends)
-            session = self._sessions.get(client)
-            if session is not None and session.until_us == until_us:
-                self._drop(client)
+        for client in self._ends.due(now_us):
+            self._drop(client)
 
 
 def _part(whole: int, part: tuple[int, int]) -> int:

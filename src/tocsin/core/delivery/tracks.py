@@ -61,7 +61,7 @@ from tocsin.core.delivery.window import (
     Ids,
     Progress,
 )
-from tocsin.core.filters import QueryFilter, TopicFilter, filter_type
+from tocsin.core.filters import QueryFilter, RequestFilter, TopicFilter, filter_type
 from tocsin.core.forwarding.table import Subscription
 from tocsin.core.machine import Effect, Say, SetTimer
 from tocsin.errors import TocsinError, Trimmed
@@ -104,7 +104,7 @@ class CatchingUp:
     def _concerns(self, name: str) -> bool:
         if self._results:
             return filter_type(name) is ChannelFilter
-        return filter_type(name) in (TopicFilter, QueryFilter)  # a group's come as claims
+        return filter_type(name) in (TopicFilter, QueryFilter, RequestFilter)  # a group's come as claims
 
     def subscribed(self, subscription: Subscription) -> None:
         if self.reading:

@@ -60,6 +60,7 @@ class _Layout(msgspec.Struct, frozen=True):
     all_members: dict[str, frozenset[str]] = {}  # the same with those that are shunned
     serving: dict[str, str] = {}  # cluster → the tier that carries for it; empty: a mesh
     tier_of: dict[str, str] = {}  # member of such a tier, shunned or not → the tier
+    largest: str = ""  # which carries for clusters without routing brokers
 
     def alike(self, other: _Layout) -> bool:
         """Whether routes that both have are the same: only members have come or gone."""
@@ -145,14 +146,16 @@ class RoutePlan:
             self._want(info.id, wanted)
             self._layout = self._laid_out(self._shunned)
             return self._rebuilt(before)
-        layout = self._laid_out(self._shunned, info)
-        if info.role is Role.ROUTING and not self._alike(layout, info.cluster):
-            before = self._all_routes()
-            self._add(info)
-            self._want(info.id, wanted)
+        if info.role is Role.ROUTING:
+            layout = self._laid_out(self._shunned, info)
+            if not self._alike(layout):
+                before = self._all_routes()
+                self._add(info)
+                self._want(info.id, wanted)
+                self._layout = layout
+                return self._rebuilt(before)
             self._layout = layout
-            return self._rebuilt(before)
-        self._layout = layout
+        self._layout.serving.setdefault(info.cluster, self._layout.largest)
         self._add(info)
         own = self.routes(info.id)
         changes = self.change(info.id, wanted, ())
@@ -168,14 +171,17 @@ class RoutePlan:
         changes: dict[str, RouteChange] = {}
         if info.role is Role.ROUTING:
             layout = self._laid_out(self._shunned, without=broker_id)
-            if not self._alike(layout, info.cluster):
+            if not self._alike(layout):
                 before = self._all_routes()
                 self._remove(broker_id)
                 self._layout = layout
                 return self._rebuilt(before)
         changes = self.change(broker_id, (), tuple(self._interests[broker_id]))
         self._remove(broker_id)
-        self._layout = self._laid_out(self._shunned)
+        if info.role is Role.ROUTING:
+            self._layout = layout
+        elif info.cluster not in self._clusters:
+            del self._layout.serving[info.cluster]
         return changes
 
     def change(self, broker_id: str, added: Iterable[str], removed: Iterable[str]) -> dict[str, RouteChange]:
@@ -325,20 +331,20 @@ class RoutePlan:
             {tier: frozenset(there[tier]) for tier in members},
             serving,
             {each: tier for tier in members for each in there[tier]},
+            largest,
         )
 
-    def _alike(self, layout: _Layout, cluster: str) -> bool:
-        """Whether only members come or go: each cluster that stays keeps its tier, and each broker its part."""
-        before, after = self._layout, layout
-        stays = before.serving.keys() & after.serving.keys()
-        same = all(before.serving[each] == after.serving[each] for each in stays)
-        both = {each: tier for each, tier in before.tier_of.items() if each in after.tier_of}
-        return same and all(after.tier_of[each] == tier for each, tier in both.items()) and self._kept(after)
-
-    def _kept(self, after: _Layout) -> bool:
-        """Whether nobody else has become, or is no longer, a member."""
-        before = self._layout.tier_of.keys()
-        return len(before ^ after.tier_of.keys()) <= 1
+    def _alike(self, after: _Layout) -> bool:
+        """Whether one member comes or goes, and nothing else: each cluster that stays keeps its tier, and each broker
+        its part."""
+        before = self._layout
+        stay = before.serving.keys() & after.serving.keys()
+        members = before.tier_of.keys() & after.tier_of.keys()
+        return (
+            all(before.serving[each] == after.serving[each] for each in stay)
+            and all(before.tier_of[each] == after.tier_of[each] for each in members)
+            and len(before.tier_of.keys() ^ after.tier_of.keys()) <= 1
+        )
 
     def _routes(self, broker: str, known: dict[str, set[Route]]) -> set[Route]:
         """All routes of a broker. ``known``: those into other clusters, by cluster, of brokers that are no members."""

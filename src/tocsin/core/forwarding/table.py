@@ -10,6 +10,10 @@ A **group** is named ``$share/group/filter``: one over all brokers, of whose mem
 and routes are kept under the filter, apart from the others: where several routes of a filter mean all of them, those of
 a group mean one of them (``Share``).
 
+A subscription with a **request** of quality is kept under its filter, by its own name. Its target is apart from the
+others in a ``Fanout``: each message is judged for it (``core.quality.judging``). To the network its filter is an
+interest like any other.
+
 A **query** is named ``$query/predicate``. Its subscribers get the messages of the streams that satisfy it
 (``inquiries``) as if they had subscribed to their topics.
 
@@ -41,7 +45,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from tocsin.core.filters import SharedFilter, TopicFilter, interest_of
+from tocsin.core.filters import RequestFilter, SharedFilter, TopicFilter, interest_of
 from tocsin.core.forwarding.tallies import Tallies, Tally, TallySource
 from tocsin.core.streams.query_subscriptions import Inquiries
 from tocsin.core.tiers.slots import is_gate
@@ -51,7 +55,7 @@ from tocsin.model.network import Route, Scope
 CACHE_MAX_TOPICS = 50_000  # resolved topics kept; at about 300 B each, 15 MB
 
 Target = TypeVar("Target", bound=Hashable)
-Interest = TopicFilter | SharedFilter
+Interest = TopicFilter | SharedFilter | RequestFilter
 Leads = Mapping[tuple[Scope, str], tuple[str, ...]]
 Peers = tuple[tuple[str, ...], tuple[str, ...]]  # those that may pass a message on, and those that may not
 Told = Callable[[tuple[str, ...], tuple[str, ...]], None]  # the filters added and removed
@@ -65,6 +69,7 @@ class Subscription(msgspec.Struct, frozen=True, array_like=True):
     qos: int = 0  # the highest at which it wants messages
     retain_as_published: bool = False
     since: int = 0  # the log's position when it was made: entries up to there are not for it
+    request: str = ""  # of quality, in canonical form (``core.quality``); empty: every message is for it
 
 
 Wanted = tuple[tuple[Target, tuple[Subscription, ...]], ...]
@@ -111,6 +116,7 @@ class Fanout(Generic[Target]):
         "no_local",
         "origin",
         "origin_here",
+        "requesting",
         "shares",
         "tally",
         "transit",
@@ -126,6 +132,7 @@ class Fanout(Generic[Target]):
         origin: Peers,
         transit: Peers,
         shares: tuple[Share[Target], ...],
+        requesting: Wanted[Target],
         tally: Tally,
     ) -> None:
         self.audience = audience  # targets without subscription identifiers
@@ -134,6 +141,7 @@ class Fanout(Generic[Target]):
         self.origin, self.origin_here = origin  # peers for messages of our own clients
         self.transit, self.transit_here = transit  # peers for messages that came over a link
         self.shares = shares  # groups, each of which gets it once more
+        self.requesting = requesting  # targets for which each message is judged
         self.tally = tally  # of messages to local targets, without groups
         self.view: object = None
 
@@ -163,13 +171,19 @@ class _Group(_Entries[Target]):
 
 
 class _Leaf(_Entries[Target]):
-    """The subscriptions under a filter, and its groups."""
+    """The subscriptions under a filter, its groups, and subscriptions with a request, by name."""
 
-    __slots__ = ("groups",)
+    __slots__ = ("groups", "requests")
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.groups: dict[str, _Group[Target]] = {}
+        self.requests: dict[str, _Entries[Target]] = {}
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody here subscribes to the filter, with a request or without."""
+        return bool(self.targets or self.requests)
 
 
 class _Node(Generic[Target]):
@@ -209,8 +223,8 @@ class ForwardingTable(Generic[Target]):
     def subscribe(self, target: Target, name: str, subscription: Subscription) -> bool:
         """Add or replace; True if this is the first local interest in the filter, or in the group."""
         wanted = interest_of(name)
+        first = not self.has(name)
         entries = self._grow(wanted)
-        first = not entries.targets
         entries.targets[target] = subscription
         self._filters.setdefault(target, {})[name] = None
         self._touch(wanted)
@@ -226,32 +240,38 @@ class ForwardingTable(Generic[Target]):
         del filters[name]
         if not filters:
             del self._filters[target]
-        last = not entries.targets
         self._touch(wanted)
         self._prune(wanted)
-        return last
+        return not self.has(name)
 
     def drop(self, target: Target) -> tuple[str, ...]:
         """Remove all of a target's subscriptions; the filters in which nobody local is interested any more."""
         if target not in self._filters:
             return ()
-        return tuple(each for each in tuple(self._filters[target]) if self.unsubscribe(target, each))
+        return tuple(
+            interest_name(each) for each in tuple(self._filters[target]) if self.unsubscribe(target, each)
+        )
 
     def interests(self) -> Iterator[str]:
         """The filters and groups with local subscriptions."""
         for topic_filter, leaf in self._leaves.items():
-            if leaf.targets:
+            if leaf.wanted:
                 yield topic_filter
             yield from (name for name, group in leaf.groups.items() if group.targets)
 
     def has(self, name: str) -> bool:
         """Whether somebody local has subscribed to a filter or to a group."""
-        entries = self._entries(interest_of(name))
-        return entries is not None and bool(entries.targets)
+        wanted = interest_of(name)
+        leaf = self._leaves.get(wanted.pattern)
+        if leaf is None or not isinstance(wanted, SharedFilter):
+            return leaf is not None and leaf.wanted
+        group = leaf.groups.get(name)
+        return group is not None and bool(group.targets)
 
     def held(self) -> Iterator[tuple[str, int]]:
         """The same, and queries, each with how many are subscribed."""
-        yield from Counter(name for filters in self._filters.values() for name in filters).items()
+        names = (interest_name(name) for filters in self._filters.values() for name in filters)
+        yield from Counter(names).items()
         yield from self.inquiries.held()
 
     # ── routes ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -327,7 +347,11 @@ class ForwardingTable(Generic[Target]):
         plain = []
         identified = []
         no_local = []
+        requesting = []
         for target, subscriptions in wanted.items():
+            if any(s.request for s in subscriptions):
+                requesting.append((target, tuple(subscriptions)))
+                continue
             identifiers = tuple(s.identifier for s in subscriptions if s.identifier is not None)
             if identifiers:
                 identified.append((target, identifiers))
@@ -346,11 +370,12 @@ class ForwardingTable(Generic[Target]):
             self._led(topic, routes, Scope.ORIGIN),
             self._led(topic, routes, Scope.TRANSIT),
             tuple(self._share(topic, *each) for leaf in leaves for each in leaf.groups.items()),
+            tuple(requesting),
             self._tally(topic, leaves),
         )
 
     def _tally(self, topic: str, leaves: list[_Leaf[Target]]) -> Tally:
-        sources: list[TallySource] = [leaf for leaf in leaves if leaf.targets]
+        sources: list[TallySource] = [leaf for leaf in leaves if leaf.wanted]
         sources += self.inquiries.of_topic(topic)
         return self.tallies.tally(sources)
 
@@ -399,6 +424,9 @@ class ForwardingTable(Generic[Target]):
         for leaf in leaves:
             for target, subscription in leaf.targets.items():
                 found.setdefault(target, []).append(subscription)
+            for entries in leaf.requests.values():
+                for target, subscription in entries.targets.items():
+                    found.setdefault(target, []).append(subscription)
         self.inquiries.add_to(found, topic)
         if self._permits is not None:
             return {target: each for target, each in found.items() if self._permits(target, topic)}
@@ -434,7 +462,7 @@ class ForwardingTable(Generic[Target]):
         leaf = self._leaves.get(wanted.pattern)
         if leaf is None or isinstance(wanted, TopicFilter):
             return leaf
-        return leaf.groups.get(wanted.name)
+        return (leaf.groups if isinstance(wanted, SharedFilter) else leaf.requests).get(wanted.name)
 
     def _grow(self, wanted: Interest) -> _Entries[Target]:
         topic_filter = wanted.pattern
@@ -451,6 +479,8 @@ class ForwardingTable(Generic[Target]):
                 node.leaf = leaf
         if isinstance(wanted, TopicFilter):
             return leaf
+        if isinstance(wanted, RequestFilter):
+            return leaf.requests.setdefault(wanted.name, _Entries(wanted.name))
         group = leaf.groups.get(wanted.name)
         if group is None:
             group = leaf.groups[wanted.name] = _Group(wanted.name)
@@ -463,7 +493,9 @@ class ForwardingTable(Generic[Target]):
             group = leaf.groups[wanted.name]
             if not group.targets and not group.routes:
                 del leaf.groups[wanted.name]
-        if leaf.targets or leaf.routes or leaf.groups:
+        elif isinstance(wanted, RequestFilter) and not leaf.requests[wanted.name].targets:
+            del leaf.requests[wanted.name]
+        if leaf.wanted or leaf.routes or leaf.groups:
             return
         del self._leaves[topic_filter]
         path, rest = _path(topic_filter)
@@ -499,6 +531,12 @@ class ForwardingTable(Generic[Target]):
         self._audiences.clear()
 
 
+def interest_name(name: str) -> str:
+    """What the network is told of a subscription: its filter, or its group."""
+    wanted = interest_of(name)
+    return wanted.name if isinstance(wanted, SharedFilter) else wanted.pattern
+
+
 def _path(topic_filter: str) -> tuple[list[str], bool]:
     levels = topic_filter.split("/")
     if levels[-1] == "#":
@@ -529,7 +567,7 @@ class Interests(Generic[Target]):
             self._table.unsubscribe(target, topic_filter)
             return False
         self.count += 1
-        self._told((topic_filter,), ())
+        self._told((interest_name(topic_filter),), ())
         return True
 
     def has(self, topic_filter: str) -> bool:
@@ -538,7 +576,7 @@ class Interests(Generic[Target]):
 
     def unsubscribe(self, target: Target, topic_filter: str) -> None:
         if self._table.unsubscribe(target, topic_filter):
-            self._gone((topic_filter,))
+            self._gone((interest_name(topic_filter),))
 
     def forget(self, target: Target) -> None:
         """The target is gone; so is all that it subscribed to."""

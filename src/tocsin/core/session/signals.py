@@ -182,6 +182,7 @@ class Subscribe(Effect, frozen=True, kw_only=True):
     retain_handling: RetainHandling
     subscription_id: int | None
     existed: bool
+    request: str = ""  # of quality, in canonical form
     index: int = 0  # of its reason code in the SUBACK
 
 

@@ -6,6 +6,9 @@ subscription of its own beside ``filter``. A query or listing is granted to ever
 stream is asked of each stream. A channel, shared or not, is granted here if it can be read, at QoS 1 at most;
 whether there is one, with such parameters, and whether the client may have it, the shell finds out.
 
+A **request** of quality (``core.quality``) is part of a filter (``$qos/…``), or said in user properties of a SUBSCRIBE
+for all its filters. With a separation messages are left out by intent, so that QoS 0 is granted.
+
 Invariant: never more than ``subscriptions_max`` subscriptions, nor than ``subscriptions_max_bytes``, but for restored
 ones; all valid.
 """
@@ -22,43 +25,56 @@ from tocsin.core.channels.channel_filter import ChannelFilter
 from tocsin.core.filters import (
     Filter,
     ListingFilter,
+    QueryFilter,
+    RequestFilter,
     SharedFilter,
     StoredFilter,
     TopicFilter,
     read_filter,
     stored_filter,
 )
+from tocsin.core.quality.offers import query_for
+from tocsin.core.quality.texts import (
+    QualityInvalid,
+    properties_of,
+    request_from,
+    request_of,
+    request_text,
+)
 from tocsin.core.session.limits import SessionLimits
 from tocsin.core.session.publish_rules import Permission
 from tocsin.core.session.signals import Subscribe, Unsubscribe
-from tocsin.errors import ProtocolViolation
-from tocsin.wire.mqtt.topics import FilterInvalid, check_filter
+from tocsin.errors import ProtocolViolation, QueryInvalid
+from tocsin.wire.mqtt.topics import QUALITY_PREFIX, FilterInvalid, check_filter
 
 # Not 0x87, though the standard has it: clients of the Paho family know no refusal of a filter but this one.
 REFUSED = SubAckReasonCode.UNSPECIFIED_ERROR
 # Subscriptions that a shell cannot serve, by index in the SUBACK: the subscription, the reason, and the code.
 Refused = Mapping[int, tuple[Filter, str, SubAckReasonCode]]
+REQUEST_PREFIX: Final = "request."  # of user properties
 STORED_BYTES: Final = 32  # of a subscription in a stored session, beside its name, at most
 
 
 class Subscriptions:
     """The subscriptions of one client, by name: as the client wrote them."""
 
-    __slots__ = ("_bytes", "_limits", "_may", "_names")
+    __slots__ = ("_bytes", "_limits", "_may", "_names", "_requests")
 
     def __init__(self, limits: SessionLimits) -> None:
         self._limits = limits
-        self._names: dict[str, StoredFilter] = {}
-        self._bytes = 0  # of their names, and what is stored beside each
+        self._names: dict[str, StoredFilter | None] = {}  # None: it is stored, and was not read yet
+        self._requests: dict[str, str] = {}  # of those that have one
+        self._bytes = 0  # of their names and requests, and what is stored beside each
         self._may: Permission | None = None
 
     def __len__(self) -> int:
         return len(self._names)
 
-    def restore(self, names: Iterable[str]) -> None:
-        """The client has these from an earlier connection."""
-        self._names = {name: stored_filter(name) for name in names}
-        self._bytes = sum(map(_size, self._names))
+    def restore(self, names: Iterable[str], requests: Mapping[str, str]) -> None:
+        """The client has these from an earlier connection, some of them with a request."""
+        self._names = dict.fromkeys(names)
+        self._requests = dict(requests)
+        self._bytes = sum(map(_size, self._names)) + sum(map(len, self._requests.values()))
 
     def permit(self, may: Permission | None) -> None:
         """Ask this before a filter (of a shared subscription, what follows the group) is granted."""
@@ -69,8 +85,11 @@ class Subscriptions:
         granted: list[Subscribe] = []
         codes: list[SubAckReasonCode] = []
         reason: str | None = None
+        said, unread = _request_of(packet)
         for index, wanted in enumerate(packet.topic_filters):
-            read, code, problem = self._judge(wanted)
+            read, code, problem = self._judge(wanted, said)
+            if unread is not None and read is not None:
+                read, code, problem = None, SubAckReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, unread
             codes.append(code)
             reason = reason or problem
             if read is not None:
@@ -83,12 +102,15 @@ class Subscriptions:
                         retain_handling=wanted.retain_handling,
                         subscription_id=packet.subscription_id,
                         existed=wanted.pattern in self._names,
+                        request=read.request if isinstance(read, RequestFilter) else said,
                         index=index,
                     )
                 )
-                if wanted.pattern not in self._names:
-                    self._bytes += _size(wanted.pattern)
+                self._drop(wanted.pattern)
                 self._names[wanted.pattern] = read
+                self._bytes += _size(wanted.pattern) + len(granted[-1].request)
+                if granted[-1].request:
+                    self._requests[wanted.pattern] = granted[-1].request
         return granted, codes, reason
 
     def remove(self, packet: UnsubscribePacket) -> tuple[list[Unsubscribe], list[UnsubAckReasonCode]]:
@@ -109,19 +131,34 @@ class Subscriptions:
         self._drop(name)
 
     def _drop(self, name: str) -> StoredFilter | None:
-        held = self._names.pop(name, None)
-        if held is not None:
-            self._bytes -= _size(name)
-        return held
+        if name not in self._names:
+            return None
+        held = self._names.pop(name)
+        self._bytes -= _size(name) + len(self._requests.pop(name, ""))
+        return stored_filter(name) if held is None else held
 
-    def _judge(self, wanted: mqtt5.TopicFilter) -> tuple[Filter | None, SubAckReasonCode, str | None]:
-        """The granted subscription, its reason code, and the reason of a refusal."""
+    def _judge(
+        self, wanted: mqtt5.TopicFilter, said: str
+    ) -> tuple[Filter | None, SubAckReasonCode, str | None]:
+        """The granted subscription, its reason code, and the reason of a refusal. ``said`` is the request of all of the
+        packet's filters, if there is one."""
         limits, name = self._limits, wanted.pattern
         granted = SubAckReasonCode(int(wanted.max_qos))
         try:
             read = read_filter(name, max_bytes=limits.topic_max_bytes, max_levels=limits.topic_max_levels)
         except FilterInvalid as error:
             return None, SubAckReasonCode.TOPIC_FILTER_INVALID, error.problem
+        request = read.request if isinstance(read, RequestFilter) else said
+        if request and said and not isinstance(read, TopicFilter | QueryFilter):
+            problem = f"a request is about topics or a query; {name!r} has one already, or is neither"
+            return None, SubAckReasonCode.TOPIC_FILTER_INVALID, problem
+        if request and isinstance(read, QueryFilter):
+            try:
+                query_for(name)
+            except QueryInvalid:
+                return None, SubAckReasonCode.TOPIC_FILTER_INVALID, "the query is too large to have a request"
+        if request and request_of(request).separation_us is not None:
+            granted = SubAckReasonCode.GRANTED_QOS_AT_MOST_ONCE
         match read:
             case ListingFilter():
                 granted = SubAckReasonCode.GRANTED_QOS_AT_MOST_ONCE
@@ -134,7 +171,11 @@ class Subscriptions:
                 return None, code, "shared subscriptions are not offered"
             case SharedFilter() if read.of_results:
                 granted = SubAckReasonCode(min(int(granted), 1))
-            case TopicFilter() | SharedFilter() if self._may is not None and not self._may(read.pattern):
+            case TopicFilter() if name.startswith(QUALITY_PREFIX):
+                pass  # what does not match of its own
+            case TopicFilter() | SharedFilter() | RequestFilter() if self._may and not self._may(
+                read.pattern
+            ):
                 problem = f"not authorized: the client may not subscribe to {read.pattern!r}"
                 return None, REFUSED, problem
         if name not in self._names and len(self._names) >= limits.subscriptions_max:
@@ -143,10 +184,23 @@ class Subscriptions:
             )
             return None, SubAckReasonCode.QUOTA_EXCEEDED, problem
         most = limits.subscriptions_max_bytes
-        if name not in self._names and self._bytes + _size(name) > most:
+        grows = len(request) - len(self._requests.get(name, ""))
+        grows += 0 if name in self._names else _size(name)
+        if grows > 0 and self._bytes + grows > most:
             problem = f"the filters of a client may have {most} bytes together; unsubscribe from some first"
             return None, SubAckReasonCode.QUOTA_EXCEEDED, problem
         return read, granted, None
+
+
+def _request_of(packet: SubscribePacket) -> tuple[str, str | None]:
+    """The request that a packet's user properties are, as text; or why it cannot be read."""
+    said = properties_of(REQUEST_PREFIX, packet.user_properties)
+    if not said:
+        return "", None
+    try:
+        return request_text(request_from(said)), None
+    except QualityInvalid as error:
+        return "", error.problem
 
 
 def _absence(pattern: str) -> UnsubAckReasonCode:

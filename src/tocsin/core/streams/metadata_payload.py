@@ -2,6 +2,7 @@
 
     read_payload(payload)           {"Room": "410", "old": null} → set Room, take old away; None: forget everything
     read_properties(properties)     ("meta.Room", "410") → set Room; an empty value takes it away; None: no change
+                                    ("offer.deadline", "100ms") → set ``$offer``, with all that the message offers
 
 Values in properties are strings, but for ``meta.$permanent``. ``$v`` (``meta.$v``) is the version of the format; who
 leaves it out means 1. Both raise ``DescriptionInvalid`` with a sentence for who sent it; the bounds are those of
@@ -15,11 +16,14 @@ from typing import Final
 
 import msgspec
 
+from tocsin.core.quality.judging import OFFER
+from tocsin.core.quality.texts import QualityInvalid, offer_of, offer_text, properties_of, read_offer
 from tocsin.errors import WireError
 from tocsin.model.stream import PERMANENT, Diff, Value, diff_problem
 from tocsin.model.versions import UNREADABLE, Stated
 
 PROPERTY_PREFIX: Final = "meta."
+OFFER_PREFIX: Final = "offer."
 VERSION: Final = "$v"  # the key of the version: no key of a stream
 META: Final = Stated("what a client says of a stream")
 _TRUTH: Final = {"true": True, "false": False}
@@ -48,11 +52,10 @@ def read_payload(payload: bytes) -> Diff | None:
 
 
 def read_properties(properties: Sequence[tuple[str, str]]) -> Diff | None:
-    said = {
-        key.removeprefix(PROPERTY_PREFIX): value
-        for key, value in properties
-        if key.startswith(PROPERTY_PREFIX)
-    }
+    said = dict(properties_of(PROPERTY_PREFIX, properties))
+    offered = properties_of(OFFER_PREFIX, properties)
+    if offered:
+        said[OFFER] = _offer(offered)
     if not said:
         return None
     diff: dict[str, Value | None] = {key: value or None for key, value in said.items()}
@@ -71,8 +74,24 @@ def _versioned(diff: dict[str, Value | None]) -> Diff:
     return diff
 
 
+def _offer(offered: list[tuple[str, str]]) -> str:
+    """What a message offers, as text; ``offer.`` alone with an empty value takes it back."""
+    if offered == [("", "")]:
+        return ""
+    try:
+        return offer_text(offer_of(offered))
+    except QualityInvalid as error:
+        raise DescriptionInvalid(error.problem) from None
+
+
 def _checked(diff: Diff) -> Diff:
     problem = diff_problem(diff)
     if problem is not None:
         raise DescriptionInvalid(problem)
+    offered = diff.get(OFFER)
+    if offered is not None:
+        try:
+            return {**diff, OFFER: offer_text(read_offer(str(offered)))}
+        except QualityInvalid as error:
+            raise DescriptionInvalid(error.problem) from None
     return diff

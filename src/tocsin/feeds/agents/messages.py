@@ -84,7 +84,7 @@ class MessageAgent:
 
     async def _beginning(self) -> Marks:
         since = self._work.feed.since
-        start = await self._log.last() if since is None else since
+        start = await self._log.last(fresh=True) if since is None else since
         return dict.fromkeys(self._lanes, start)
 
     async def lag(self) -> int:

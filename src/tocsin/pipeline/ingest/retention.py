@@ -97,7 +97,9 @@ class Housekeeping:
         if not position:
             return 0
         page = (
-            await self._notices.read(self._subject, position, limit=1) if await self._kept(position) else None
+            await self._notices.read(self._subject, position, limit=1, fresh=True)
+            if await self._kept(position)
+            else None
         )
         if page is not None and page.entries:
             return decode_notice(page.entries[0].payload).tick
@@ -105,7 +107,7 @@ class Housekeeping:
 
     async def _kept(self, position: int) -> bool:
         """Whether there are notices from a position on."""
-        return position <= await self._notices.last()
+        return position <= await self._notices.last(fresh=True)  # a "no" has results forgotten
 
     async def _trim_notices(self) -> None:
         """Forget old ones that nobody needs, but never the newest: a start compares it with the newest commit."""

@@ -49,9 +49,13 @@ async def prepare(settings: Settings, *, pipeline: bool) -> tuple[str, ...]:
 
     It takes the operator's key. ``StoreError`` if that is refused, or a server cannot be reached.
     """
-    store = await JetStreamStore.open(settings.nats, "operator", name="tocsin prepare")
-    store.shares = settings.shares.by_name(settings.network)
-    store.prepares = True
+    store = await JetStreamStore.open(
+        settings.nats,
+        "operator",
+        name="tocsin prepare",
+        shares=settings.shares.by_name(settings.network),
+        prepares=True,
+    )
     try:
         wanted = specs(settings, pipeline=pipeline)
         for spec in wanted:

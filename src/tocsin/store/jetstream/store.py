@@ -46,6 +46,9 @@ class StoreStatistics(msgspec.Struct, frozen=True):
     bus_dropped: int  # messages that slow subscriptions lost
 
 
+NO_SHARES: Final[Mapping[str, int]] = {}
+
+
 class JetStreamStore:
     """One client of the servers."""
 
@@ -56,7 +59,13 @@ class JetStreamStore:
         deadline_s: float,
         role: str = "",
         reads: Reads | None = None,
+        *,
+        shares: Mapping[str, int] = NO_SHARES,
+        prepares: bool = False,
     ) -> None:
+        """``shares``: by log and table, the bytes that it may take if its spec has no bound. A process without shares
+        leaves those as they are that it opens. ``prepares``: all streams that it opens get the bounds of its settings.
+        """
         self._connection = connection
         self._reads = reads or Reads(connection)
         self._role = role
@@ -64,14 +73,19 @@ class JetStreamStore:
         self._deadline_s = deadline_s
         self._bus = JetStreamBus(connection, deadline_s)
         self._logs: list[JetStreamLog] = []
-        # By log and table: the bytes that it may take if its spec has no bound. A process without shares
-        # leaves those as they are that it opens.
-        self.shares: Mapping[str, int] = {}
-        self.prepares = False  # whether all streams that it opens get the bounds of its settings
+        self._shares = shares
+        self._prepares = prepares
 
     @classmethod
     async def open(
-        cls, nats: Nats, role: Role, *, name: str, deadline_s: float | None = None
+        cls,
+        nats: Nats,
+        role: Role,
+        *,
+        name: str,
+        deadline_s: float | None = None,
+        shares: Mapping[str, int] = NO_SHARES,
+        prepares: bool = False,
     ) -> JetStreamStore:
         """The store that settings name, for a process of this role; within ``nats.deadline_s`` unless said.
 
@@ -83,6 +97,8 @@ class JetStreamStore:
             replicas=nats.replicas(),
             name=name,
             deadline_s=nats.deadline_s if deadline_s is None else deadline_s,
+            shares=shares,
+            prepares=prepares,
         )
         most, url = store.connection.max_payload, store.connection.url
         if most < PAYLOAD_MAX_BYTES:
@@ -104,6 +120,8 @@ class JetStreamStore:
         replicas: int = 1,
         name: str = "tocsin",
         deadline_s: float = 30,
+        shares: Mapping[str, int] = NO_SHARES,
+        prepares: bool = False,
     ) -> JetStreamStore:
         """Connect to any of the servers. ``deadline_s`` bounds this call and every later operation of the store."""
         if not urls:
@@ -119,7 +137,7 @@ class JetStreamStore:
         except BaseException:
             await connection.close()
             raise
-        return cls(connection, replicas, deadline_s, login.role, reads)
+        return cls(connection, replicas, deadline_s, login.role, reads, shares=shares, prepares=prepares)
 
     @property
     def bus(self) -> JetStreamBus:
@@ -133,7 +151,7 @@ class JetStreamStore:
     async def log(self, spec: LogSpec) -> JetStreamLog:
         rules.check_log(spec)
         operation = f"open log {spec.name!r}"
-        share = self.shares.get(spec.name) if spec.max_bytes is None else None
+        share = self._shares.get(spec.name) if spec.max_bytes is None else None
         bounded = spec if share is None else msgspec.structs.replace(spec, max_bytes=share, refuses=True)
         stream = await self._open_share(
             operation,
@@ -147,7 +165,7 @@ class JetStreamStore:
     async def table(self, spec: TableSpec) -> JetStreamTable:
         rules.check_table(spec)
         operation = f"open table {spec.name!r}"
-        share = self.shares.get(spec.name) if spec.max_bytes is None else None
+        share = self._shares.get(spec.name) if spec.max_bytes is None else None
         bounded = spec if share is None else msgspec.structs.replace(spec, max_bytes=share)
         name = f"KV_{spec.name}"
         stream = await self._open_share(
@@ -232,7 +250,7 @@ class JetStreamStore:
                 wanted["max_bytes"], wanted["discard"] = found["max_bytes"], found["discard"]
             differs = any(found.get(key) != value for key, value in wanted.items())
             if differs or any(found.get(key) for key in COPYING):
-                if not self.prepares and not may_adapt(self._role, name):
+                if not self._prepares and not may_adapt(self._role, name):
                     return int(found["num_replicas"])
                 try:
                     await request("UPDATE", wanted, timeout_s)

@@ -16,12 +16,12 @@ changes without a gap.
 
 from __future__ import annotations
 
-import heapq
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from tocsin.core.deadlines import Deadlines
 from tocsin.errors import Conflict, Refused, StoreFull, Trimmed
 from tocsin.ports import READ_MAX, READ_MAX_BYTES, Cell, Change, Entry, LogSpec, Page, Record, TableSpec
 from tocsin.store import rules
@@ -237,9 +237,7 @@ class TableState:
         self.bytes = 0  # what the kept values count together
         self._held: dict[str, _Held] = {}
         self._keys: list[str] = []  # the same keys, sorted
-        self._expiries: list[
-            tuple[int, int, str]
-        ] = []  # heap of (when, revision, key); stale ones are skipped
+        self._expiries = Deadlines()  # of keys that expire
         self._changes: deque[Change] = deque(
             maxlen=CHANGES_KEPT
         )  # the newest changes, revisions without a gap
@@ -317,20 +315,14 @@ class TableState:
     @property
     def next_expiry_us(self) -> int | None:
         """When ``expire`` has something to do; None if nothing expires."""
-        heap = self._expiries
-        while heap:
-            when, revision, key = heap[0]
-            held = self._held.get(key)
-            if held is not None and held.cell.revision == revision:
-                return when
-            heapq.heappop(heap)
-        return None
+        first = self._expiries.first()
+        return None if first is None else first[0]
 
     def expire(self, now_us: int) -> tuple[Change, ...]:
         """Remove what is past its time; the changes that makes."""
         before = self.revision
-        while (when := self.next_expiry_us) is not None and when <= now_us:
-            self._drop(heapq.heappop(self._expiries)[2])
+        for key in self._expiries.due(now_us):
+            self._drop(key)
         return self.changes_since(before) or ()
 
     def _live(self, key: str, now_us: int) -> _Held | None:
@@ -365,25 +357,16 @@ class TableState:
         self._held[key] = _Held(Cell(key, value, self.revision), expires_us)
         if old is None:
             insort(self._keys, key)
-        if expires_us is not None:
-            heapq.heappush(self._expiries, (expires_us, self.revision, key))
-            if len(self._expiries) > 64 and len(self._expiries) > 4 * len(self._held):
-                self._drop_stale_expiries()
+        if expires_us is None:
+            self._expiries.drop(key)
+        else:
+            self._expiries.set(key, expires_us)
         self._changes.append(Change("put", key, value, self.revision))
         return self.revision
 
-    def _drop_stale_expiries(self) -> None:
-        """A lease that is renewed leaves an expiry behind each time; without this they pile up."""
-        live = [
-            (held.expires_us, held.cell.revision, key)
-            for key, held in self._held.items()
-            if held.expires_us is not None
-        ]
-        heapq.heapify(live)
-        self._expiries = live
-
     def _drop(self, key: str) -> None:
         held = self._held.pop(key)
+        self._expiries.drop(key)
         del self._keys[bisect_left(self._keys, key)]
         self.bytes -= rules.entry_bytes(key, "", held.cell.value)
         self.revision += 1

@@ -106,6 +106,7 @@ TABLE: Final[Mapping[Role, Row]] = {
             "N.holders.*",
             "N.owner.*",
             "N.wills.*",
+            "N.quality.*",
             "N.pipeline.results",
         ),
         hears=(
@@ -116,6 +117,7 @@ TABLE: Final[Mapping[Role, Row]] = {
             "N.holders.*",
             "N.owner.*",
             "N.wills.*",
+            "N.quality.*",
             "N.summary.*",
         ),
         answers=("broker", "coordinator"),

@@ -45,6 +45,8 @@ class Beat(ControlMessage, frozen=True, gc=False, tag="B"):
     refuges: Number = 0  # the checksum of the refuges that it knows
     clients: Number = 0  # that are connected to it
     recruited: bool = False  # it is being emptied to stand by: a new leader goes on with that
+    # It takes no new clients, because it is being emptied. None: it is of an earlier release, which does not say.
+    refuses: bool | None = None
 
 
 class Submit(ControlMessage, frozen=True, gc=False):
@@ -101,6 +103,9 @@ class Moves(msgspec.Struct, frozen=True, array_like=True, gc=False):
     to: Annotated[tuple[BrokerInfo, ...], Meta(max_length=REFUGES_MAX)] = ()
     others: bool = False  # also clients that are not known to follow a redirect
     recruits: bool = False  # the broker is being emptied to stand by
+    left: Number = (
+        0  # so many are to go in all, with these, so that both brokers are as full; 0: it is not said
+    )
 
 
 class Pulse(ControlMessage, frozen=True, gc=False, tag="P"):

@@ -6,6 +6,7 @@ leader died between two appends: the broker asks for everything, and gets it in 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -168,6 +169,11 @@ def encode_item(item: Item) -> msgspec.Raw:
     return msgspec.Raw(_encoder.encode(item))
 
 
+def encode_items(items: Sequence[msgspec.Raw]) -> msgspec.Raw:
+    """The items of a notice, to go into one or several."""
+    return msgspec.Raw(_encoder.encode(items))
+
+
 def encode_notice(
     *,
     incarnation: int,
@@ -178,7 +184,7 @@ def encode_notice(
     fresh: bool,
     more: bool,
     ask: bool,
-    items: tuple[msgspec.Raw, ...],
+    items: msgspec.Raw,  # of ``encode_items``
 ) -> bytes:
     return NOTICE.write((incarnation, number, epoch, applied, clear, fresh, more, ask, items))
 

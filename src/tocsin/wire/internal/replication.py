@@ -36,6 +36,7 @@ class Option(msgspec.Struct, frozen=True, array_like=True, gc=False):
     qos: int = 0
     retain_as_published: bool = False
     since: int = 0
+    request: str = ""
 
 
 class Positions(msgspec.Struct, frozen=True, array_like=True, gc=False):

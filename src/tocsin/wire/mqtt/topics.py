@@ -31,6 +31,7 @@ PROBE_TOPIC = "$probe"  # bytes that go nowhere, over a connection that measures
 QUERY_PREFIX = "$query/"  # the messages of the streams that satisfy a query
 STREAMS_PREFIX = "$streams/"  # the set of these streams
 CHANNEL_PREFIX = "$channel/"  # the results of a channel, with values for its parameters
+QUALITY_PREFIX = "$qos/"  # a request and a topic filter, or news of what does not match (core.quality)
 RESULTS_PREFIX = "$results/"  # a question for results that are there already (core.channels.pull)
 
 _QUOTED_MAX = 80  # characters of a bad topic that an error repeats

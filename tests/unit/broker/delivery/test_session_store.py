@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 import pytest
 
+from tests.unit.broker.old_news import OldNews
 from tocsin.broker.delivery.session_store import HANDED, SessionReads, Sessions
 from tocsin.core.delivery.stored_session import (
     SERVED_S,
@@ -330,22 +331,6 @@ async def test_a_session_of_release_0_1_0_is_resumed(network: Network) -> None:
     await network.table.put(session_key("me"), old)
     hold, resumed = await take(network.broker("north-1"))
     assert resumed and (hold.session.uid, hold.session.epoch) == ("uid", 4)
-
-
-class OldNews:
-    """A table whose plain reads are answered by a server that has missed everything."""
-
-    def __init__(self, table: Table) -> None:
-        self._table = table
-
-    async def get(self, key: str, *, fresh: bool = False) -> Cell | None:
-        return await self._table.get(key, fresh=True) if fresh else None
-
-    async def get_many(self, keys: Sequence[str], *, fresh: bool = False) -> dict[str, Cell]:
-        return await self._table.get_many(keys, fresh=True) if fresh else {}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._table, name)
 
 
 async def test_old_news_that_there_is_no_session_is_not_believed(network: Network) -> None:

@@ -23,13 +23,14 @@ from mqtt5 import (
 
 from tests.unit.broker.guarded import GuardedDoor, answer
 from tests.unit.broker.harness import Door, until
+from tocsin.broker.entrance.listener import Listener
 from tocsin.config import Access, Limits, Settings
 from tocsin.core.access.admission import Origin
 from tocsin.core.access.rights import Access as Rules
 from tocsin.core.access.rules import parse_rules
 from tocsin.model.publication import Publication
 from tocsin.runtime.security.files import Changed
-from tocsin.runtime.security.users import remove_user, set_password
+from tocsin.runtime.security.users import Users, remove_user, set_password
 from tocsin.wire.internal.replication import Bequest
 from tocsin.wire.mqtt.connect import V5, V311, Version
 
@@ -85,6 +86,34 @@ async def test_a_client_that_leaves_while_its_password_is_checked_is_forgotten(u
         peer.writer.transport.abort()
         await until(lambda: not door.listener._connections)
         assert door.listener.clients == 0 and not door.listener._authenticator._checks
+
+
+@pytest.mark.parametrize("expiry_s", [0, 60])
+async def test_a_client_that_is_gone_when_its_password_is_proven_is_not_let_in(
+    users: Path, monkeypatch: pytest.MonkeyPatch, expiry_s: int
+) -> None:
+    """Also if its end was read in the same turn of the loop: else the client that it was elsewhere is thrown out."""
+    proven = asyncio.Event()
+
+    async def verify(self: Users, name: str, password: bytes, address: str = "") -> bool:
+        await proven.wait()
+        return True
+
+    monkeypatch.setattr(Users, "verify", verify)
+    let_in: list[str] = []
+    monkeypatch.setattr(Listener, "accept", lambda self, _, accepted: let_in.append(accepted.client_id))
+    async with GuardedDoor(Settings(access=Access(users=str(users)))) as door:
+        bob = ConnectPacket(
+            "gone", clean_start=True, username="bob", password=b"x", session_expiry_interval=expiry_s
+        )
+        await door.peer(connect=bob, accepted=False)
+        await until(lambda: len(door.listener._authenticator._checks) == 1)
+        (connection,) = door.listener._authenticator._checks
+        assert connection._transport is not None
+        proven.set()
+        connection._transport.close()  # as the loop does when the peer has ended
+        await until(lambda: not door.listener._connections)
+        assert let_in == []
 
 
 async def test_a_client_that_proves_no_name_has_none(users: Path) -> None:

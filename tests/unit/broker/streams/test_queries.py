@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tocsin.broker.quality.requests import Requests
 from tocsin.broker.streams.queries import Queries
 from tocsin.core.coordination.participant.signals import QuerySetKnown, StreamJoined, StreamLeft
 from tocsin.core.filters import ListingFilter, QueryFilter, read_filter
@@ -30,7 +31,15 @@ class Backup:
         self.asked: dict[str, str] = {}
         self.told: list[tuple[str, bytes]] = []
         self.table: ForwardingTable[Any] = ForwardingTable()
-        self.queries = Queries(self.table, self._tell, self._changed)
+        nothing: Any = None
+        self.requests = Requests(
+            "net",
+            nothing,
+            add=nothing,
+            keep=lambda *asked: self.queries.keep_offers(*asked),
+            publishers=nothing,
+        )
+        self.queries = Queries(self.table, self._tell, self._changed, self.requests)
         query, listing = read_filter(LAMPS), read_filter(LISTED)
         assert isinstance(query, QueryFilter) and isinstance(listing, ListingFilter)
         self.query, self.listing = query, listing

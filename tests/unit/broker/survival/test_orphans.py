@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import msgspec
 import pytest
 
+from tests.unit.broker.old_news import OldNews
 from tocsin.broker.survival import orphans as module
 from tocsin.broker.survival.orphans import Orphans
 from tocsin.core.delivery.stored_session import (
@@ -16,7 +19,7 @@ from tocsin.core.delivery.stored_session import (
 )
 from tocsin.core.survival.orphans import GRACE_US
 from tocsin.errors import StoreUnavailable
-from tocsin.ports import Cell, TableSpec
+from tocsin.ports import Cell, Table, TableSpec
 from tocsin.store.memory.store import MemoryServer, MemoryStore
 
 GRACE_S = GRACE_US / 1_000_000
@@ -36,7 +39,7 @@ class Place:
         return int(self.now_s * 1_000_000)
 
     async def open(self) -> None:
-        self.table = await self.store.table(TableSpec("sessions"))
+        self.table: Table = await self.store.table(TableSpec("sessions"))
         self.orphans = self._orphans()
 
     def _orphans(self, *, borrowed: bool = False) -> Orphans:
@@ -160,7 +163,7 @@ async def test_session_changes_made_without_the_store_are_written_later(
     await place.write(SERVED)
     place.orphans.left("me", "u", 3, expiry_s)
 
-    async def away(key: str) -> Cell | None:
+    async def away(key: str, *, fresh: bool = False) -> Cell | None:
         raise StoreUnavailable("get", "away")
 
     with monkeypatch.context() as trouble:
@@ -173,3 +176,16 @@ async def test_session_changes_made_without_the_store_are_written_later(
         place.now_s += 6
     assert await place.stored() is None
     assert place.over == ([] if expiry_s else ["u"])
+
+
+async def test_old_news_of_a_session_does_not_make_it_somebody_elses(place: Place) -> None:
+    await place.write(msgspec.structs.replace(SERVED, epoch=2, broker="south-1"))
+    old = OldNews(place.table)
+    await old.remember(session_key("me"))
+    place.table = cast(Table, old)
+    place.orphans = place._orphans()
+    await place.write(SERVED)
+    place.orphans.left("me", "u", 3, 5)
+    await place.look()
+    place.now_s += 6
+    assert await old.now(session_key("me")) is None, "it was released, and has expired"

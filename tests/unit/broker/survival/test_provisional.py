@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -23,6 +23,7 @@ from mqtt5 import (
 )
 
 from tests.unit.broker.harness import Door, Peer, until
+from tests.unit.broker.old_news import OldNews
 from tocsin.broker.survival.replication import Replicating
 from tocsin.config import Limits
 from tocsin.core.delivery.stored_session import StoredSession, decode_session, encode_session, session_key
@@ -205,6 +206,25 @@ async def test_somebody_else_took_the_session_meanwhile_and_keeps_it(broker: Bro
     await peer.receive(DisconnectPacket)
     assert await broker.cell() == theirs
     assert broker.provisional.statistics()["sessions_let_go"] == 1
+
+
+async def test_old_news_of_a_session_undoes_no_change(broker: Broker) -> None:
+    peer, _ = await broker.come()
+    await subscribe(peer, "old")
+    await leave(broker, peer)
+    await until(lambda: not broker.door.parts.endings.ending("c"))
+    old = OldNews(broker.table.table)
+    await old.remember(session_key("c"))
+    peer, _ = await broker.come()
+    await broker.cut()
+    await leave(broker, peer)
+    peer, _ = await broker.come()
+    await subscribe(peer, "new")
+    broker.table.table = cast(Table, old)
+    await broker.heal()
+    await peer.receive(DisconnectPacket)
+    cell = await old.now(session_key("c"))
+    assert cell is not None and set(decode_session(cell.value).subscriptions) == {"old", "new"}
 
 
 async def test_one_of_which_nothing_is_known_is_refused_unless_it_begins_anew(broker: Broker) -> None:

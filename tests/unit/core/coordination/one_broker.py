@@ -100,7 +100,7 @@ class Broker:
             fresh=fresh,
             more=False,
             ask=ask,
-            items=tuple(map(notices.encode_item, items)),
+            items=notices.encode_items([*map(notices.encode_item, items)]),
         )
         entry = Entry(self._positions, "net.n.north", payload, f"id-{self._positions}", 0)
         return self.handle(Followed(log="net-commands", entry=entry))

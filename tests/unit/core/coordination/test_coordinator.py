@@ -28,6 +28,7 @@ from tocsin.core.machine import (
     DeleteKey,
     Effect,
     FollowLog,
+    GetKey,
     Listen,
     PutKey,
     ReadLog,
@@ -39,10 +40,10 @@ from tocsin.core.machine import (
     StoreFailed,
     TrimLog,
 )
-from tocsin.errors import StoreFull, TocsinError
+from tocsin.errors import StoreFull
 from tocsin.model.network import COORDINATOR
 from tocsin.model.versions import speaks
-from tocsin.ports import Entry, Page
+from tocsin.ports import Cell, Entry, Page
 from tocsin.wire.internal.commands import (
     Batch,
     Elected,
@@ -313,17 +314,49 @@ def test_a_follower_writes_a_snapshot_records_it_and_trims_behind_it() -> None:
     assert desk.handle(Stored(request=trim.request, value=0)) == []
 
 
-@pytest.mark.parametrize("error", [CONFLICT, UNKNOWN])
-def test_a_snapshot_that_cannot_be_recorded_is_retried_unless_another_did(
-    error: TocsinError,
-) -> None:
-    desk = Desk()
+def recording(desk: Desk) -> PutKey:
+    """Write a snapshot, up to its manifest."""
     desk.start()
     full(desk)
     (write,) = of(Append, desk.fire(CoordinatorTimer.SNAPSHOT))
     (record,) = of(PutKey, desk.handle(Stored(request=write.request, value=(5,))))
-    desk.handle(StoreFailed(request=record.request, error=error))
-    assert len(of(PutKey, desk.fire(CoordinatorTimer.ARCHIVE))) == (error is UNKNOWN)
+    return record
+
+
+def refused(desk: Desk, record: PutKey, found: Cell | None) -> list[Effect]:
+    """The manifest is refused after a try without an answer, and this one is there."""
+    desk.handle(StoreFailed(request=record.request, error=UNKNOWN))
+    (again,) = of(PutKey, desk.fire(CoordinatorTimer.ARCHIVE))
+    assert (again.value, again.revision) == (record.value, record.revision)
+    (look,) = of(GetKey, desk.handle(StoreFailed(request=again.request, error=CONFLICT)))
+    assert look.key == archivist.KEY and look.fresh
+    return desk.handle(Stored(request=look.request, value=found))
+
+
+def test_pieces_of_a_snapshot_are_forgotten_when_another_was_recorded() -> None:
+    desk = Desk()
+    record = recording(desk)
+    theirs = msgspec.json.encode(Manifest(9, 9, "net.s.y", 1, 1))
+    (trim,) = of(TrimLog, refused(desk, record, Cell(archivist.KEY, theirs, 4)))
+    subject = archivist.decode_manifest(record.value).subject
+    assert (trim.log, trim.before, trim.subject) == ("net-snapshots", None, subject)
+    assert desk.fire(CoordinatorTimer.ARCHIVE) == []
+
+
+def test_a_recorded_snapshot_whose_answer_was_lost_keeps_its_pieces() -> None:
+    """Else its manifest would lead nowhere, and nobody could ever lead again."""
+    desk = Desk()
+    record = recording(desk)
+    (trim,) = of(TrimLog, refused(desk, record, Cell(archivist.KEY, record.value, 4)))
+    assert (trim.log, trim.before) == ("net-commands", 10 - OPTIONS.margin)
+
+
+def test_a_manifest_that_nobody_has_written_yet_is_tried_again() -> None:
+    """Its pieces stay: the earlier try may be applied late."""
+    desk = Desk()
+    record = recording(desk)
+    assert of(TrimLog, refused(desk, record, None)) == []
+    assert len(of(PutKey, desk.fire(CoordinatorTimer.ARCHIVE))) == 1
 
 
 def test_nobody_writes_a_snapshot_that_somebody_else_has_written_meanwhile() -> None:

@@ -23,7 +23,7 @@ def test_any_history_is_answered_as_a_list_would(
     restored: list[str], history: list[tuple[bool, list[str]]]
 ) -> None:
     subscriptions = Subscriptions(SessionLimits(subscriptions_max=LIMIT))
-    subscriptions.restore(restored)
+    subscriptions.restore(restored, {})
     held = list(restored)
     for wants, names in history:
         expected = []
@@ -67,7 +67,7 @@ def test_the_options_of_a_filter_are_handed_on() -> None:
 
 def test_more_than_the_bound_can_be_restored_but_none_added() -> None:
     subscriptions = Subscriptions(SessionLimits(subscriptions_max=1))
-    subscriptions.restore(["a", "$share/g/b"])
+    subscriptions.restore(["a", "$share/g/b"], {})
     wanted = [TopicFilter("a"), TopicFilter("b")]
     granted, codes, _ = subscriptions.add(SubscribePacket(1, wanted))
     assert [int(code) for code in codes] == [2, 0x97]
@@ -102,5 +102,5 @@ def test_the_bytes_of_a_clients_filters_are_bounded() -> None:
     assert codes(*names[9:]) == [2, 2, 2]
     assert codes(names[0]) == [0x97]
     restored = Subscriptions(SessionLimits(subscriptions_max_bytes=200))
-    restored.restore(names[:2])
+    restored.restore(names[:2], {})
     assert int(restored.add(SubscribePacket(1, [TopicFilter("a")]))[1][0]) == 0x97

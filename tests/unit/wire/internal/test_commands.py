@@ -73,7 +73,7 @@ def test_a_notice_comes_back_as_it_was() -> None:
         fresh=True,
         more=False,
         ask=True,
-        items=tuple(map(notices.encode_item, ITEMS)),
+        items=notices.encode_items([*map(notices.encode_item, ITEMS)]),
     )
     assert notices.decode_notice(data) == notices.Notice(1, 2, 3, 4, 5, True, False, True, ITEMS)
 

@@ -6,11 +6,13 @@ again and again, in several ways:
 
 - **migration**: it is asked to stop (SIGTERM), and sends its clients elsewhere;
 - **local**: it is killed (SIGKILL), and the other broker of its cluster stands in for it;
-- **remote**: the same, while that other broker is down: nobody but a broker of the other cluster can.
+- **remote**: the same, while that other broker is down: nobody but a broker of the other cluster can;
+- **frozen** and **frozen remote**: it is stopped where it is (SIGSTOP), and its connections stay open.
 
 Each time a storm over the whole city is about to be told of: the broker is ended when the results are there, and before
-it has told anybody. A subscriber is *served again* when a broker has taken its session, and *told* when its program was
-given the storm. At the end what was committed for everybody is held against what everybody got.
+it has told anybody. A subscriber has the client's default keep-alive. It is *served again* when a broker has taken its
+session, and *told* when its program was given the storm. At the end what was committed for everybody is held against
+what everybody got.
 
 | module | what it is |
 | --- | --- |

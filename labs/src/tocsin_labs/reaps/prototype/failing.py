@@ -19,7 +19,7 @@ from tocsin_demo.scene import Course, Failure, Scene
 from tocsin_demo.scene.application import CHANNEL
 from tocsin_demo.traces import Bounds, Emergency
 from tocsin_labs.reaps.prototype.outcome import Outcome, outcome, told_at
-from tocsin_labs.reaps.prototype.plan import NEIGHBOUR, VICTIM, Plan, Way
+from tocsin_labs.reaps.prototype.plan import FROZEN, NEIGHBOUR, VICTIM, WITHOUT_NEIGHBOUR, Plan, Way
 
 TRIES: Final = 10  # to have a storm that is taken in and not told yet
 
@@ -70,7 +70,7 @@ class Failing:
         played, deadline_s = self._scene, self._plan.deadline_s
         await played.healthy(deadline_s)
         await self._planned(local=NEIGHBOUR)
-        if way == "remote":
+        if way in WITHOUT_NEIGHBOUR:
             await played.go(self._neighbours(), deadline_s)
             down = played.kill(NEIGHBOUR)
             await played.until(
@@ -107,8 +107,13 @@ class Failing:
             await asyncio.wait((there,), timeout=deadline_s)
             if not there.done():
                 raise DeadlineExceeded("the pipeline (an execution)", deadline_s)
-            return storm, played.stop(VICTIM) if way == "migration" else played.kill(VICTIM)
+            return storm, self._end(way)
         raise TocsinError(f"{TRIES} storms were told of before a broker could fail; is `period_s` too short?")
+
+    def _end(self, way: Way) -> Failure:
+        if way == "migration":
+            return self._scene.stop(VICTIM)
+        return self._scene.freeze(VICTIM) if way in FROZEN else self._scene.kill(VICTIM)
 
     async def _brew(self) -> int:
         """A storm that the backend has taken in; its number."""

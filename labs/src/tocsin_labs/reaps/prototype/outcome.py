@@ -46,6 +46,13 @@ class Outcome(msgspec.Struct, frozen=True):
         """The same from when the broker was declared lost; below 0: everybody was served before."""
         return None if self.detected_s is None else self.all_served_s - self.detected_s
 
+    @property
+    def at_backup_percent(self) -> float | None:
+        """How many of them went to the broker that was told to stand in; None: nobody was."""
+        if self.stands_in is None:
+            return None
+        return 100 * self.at.get(self.stands_in, 0) / self.subscribers
+
 
 def outcome(
     way: Way, run: int, course: Course, ledger: Ledger, storm: int, subscribers: Iterable[int]

@@ -18,12 +18,18 @@ from tocsin.errors import OperatorError
 from tocsin_demo.city import City
 from tocsin_demo.scene import Home, Script, homes
 
-Way = Literal["migration", "local", "remote"]
-WAYS: Final[tuple[Way, ...]] = ("migration", "local", "remote")
+Way = Literal["migration", "local", "remote", "frozen", "frozen remote"]
+WAYS: Final[tuple[Way, ...]] = ("migration", "local", "remote", "frozen", "frozen remote")
+BY_SIZE: Final[tuple[Way, ...]] = ("local", "remote", "frozen")  # those of Fig 3b
+WITHOUT_NEIGHBOUR: Final[tuple[Way, ...]] = ("remote", "frozen remote")
+FROZEN: Final[tuple[Way, ...]] = ("frozen", "frozen remote")
 FIGURES: Final = ("3a", "3b")
 VICTIM: Final = "south-1"
 NEIGHBOUR: Final = "south-2"  # the other broker of its cluster
 SEED_MAX: Final = 2**32 - 1
+RUNS: Final = 20
+RUNS_MAX: Final = 25  # more places of 400 people than a script takes would be needed
+FAILURE_S: Final = 60  # that people walk for each failure: longer than it takes
 
 
 class Wave(msgspec.Struct, frozen=True):
@@ -31,7 +37,7 @@ class Wave(msgspec.Struct, frozen=True):
 
     subscribers: int
     at_victim: int
-    runs: int  # of each way
+    runs: int = RUNS  # of each way
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,11 +46,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     words: str = "the paper's parameters"
     seed: int = 1
     figures: tuple[str, ...] = FIGURES
-    waves: tuple[Wave, ...] = (Wave(100, 23, 2), Wave(200, 50, 2), Wave(300, 74, 2), Wave(400, 97, 3))
+    waves: tuple[Wave, ...] = (Wave(100, 23), Wave(200, 50), Wave(300, 74), Wave(400, 97))
     period_s: int = 10  # of the channel
     detect: Detect = "default"
-    seconds: int = 1_800  # that people walk: longer than it takes
-    settle_s: float = 2.0  # from when everything is well again to the next failure
+    seconds_least: int = 600  # that people walk
+    # From when everything is well again to the next failure: until a client's back-off is forgotten, and its watch
+    # connection, which it makes 1 to 2 s after it is connected, is there.
+    settle_s: float = 4.0
     deadline_s: float = 90.0  # for anything that is waited for
 
     @property
@@ -56,8 +64,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             for number, wave in enumerate(self.waves)
             for run in range(wave.runs)
             for way in WAYS
-            if ("3a" in self.figures and number == last) or ("3b" in self.figures and way != "migration")
+            if ("3a" in self.figures and number == last) or ("3b" in self.figures and way in BY_SIZE)
         ]
+
+    @property
+    def seconds(self) -> int:
+        """How long people walk: until the last failure is over. Whoever stood still would soon be nowhere."""
+        return max(self.seconds_least, FAILURE_S * len(self.failures))
 
     def homes(self) -> list[tuple[Home, ...]]:
         """The homes of each wave: brokers with their number of subscribers. A wave has all of the one before."""
@@ -97,6 +110,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             emergencies=emergencies,
             period_s=self.period_s,
             detect=self.detect,
+            keep_alive_s=None,
             later=tuple(sorted({*everybody} - self.crowd(first))),
         )
 
@@ -106,16 +120,19 @@ QUICK: Final = Plan(
     waves=(Wave(32, 8, 1),),  # so there is no line for Fig 3b: one more wave would take as long again
     period_s=2,
     detect="aggressive",
-    seconds=600,
-    settle_s=0.5,
+    settle_s=3.0,
 )
 
 
-def plan(*, quick: bool, seed: int, figures: Sequence[str] | None = None) -> Plan:
-    """The plan that the command line asks for. Raises ``OperatorError``."""
+def plan(*, quick: bool, seed: int, figures: Sequence[str] | None = None, runs: int | None = None) -> Plan:
+    """The plan that the command line asks for; ``runs``: of each way in each wave. Raises ``OperatorError``."""
     if not 0 <= seed <= SEED_MAX:
         raise OperatorError(f"--seed {seed} is out of range", f"Give 0 to {SEED_MAX}")
+    if runs is not None and not 1 <= runs <= RUNS_MAX:
+        raise OperatorError(f"--runs {runs} is out of range", f"Give 1 to {RUNS_MAX}")
     chosen = tuple(figures or FIGURES)
     made = QUICK if quick else Plan()
     waves = made.waves if "3b" in chosen else made.waves[-1:]
+    if runs is not None:
+        waves = tuple(msgspec.structs.replace(each, runs=runs) for each in waves)
     return msgspec.structs.replace(made, seed=seed, figures=chosen, waves=waves)

@@ -8,14 +8,16 @@ from typing import Any, Final
 
 from tocsin_labs.drawing import finish, pyplot, save
 from tocsin_labs.reaps.prototype.outcome import Outcome, by_size, typical
-from tocsin_labs.reaps.prototype.plan import WAYS
-from tocsin_labs.reaps.prototype.tables import FAILED, fitted
+from tocsin_labs.reaps.prototype.plan import BY_SIZE, WAYS
+from tocsin_labs.reaps.prototype.tables import fitted
 
 COLOURS: Final = {
     "migration": "#c0392b",
     "local": "#2e5cb8",
     "remote": "#7d3c98",
-}  # red, blue, purple as in the paper
+    "frozen": "#1e8449",
+    "frozen remote": "#e67e22",
+}  # red, blue, purple as in the paper; the others are ours
 OTHERS: Final = "#999999"
 MARGIN: Final = 1.08  # beyond the last point
 
@@ -74,7 +76,7 @@ def _draw_shares(axes: Any, drawn: dict[Any, list[Outcome]], *, detection: bool 
 def draw_failovers(failures: Sequence[Outcome], out: Path) -> None:
     """Figure 3b: until all are served again, and until all are told what they missed."""
     figure, (left, right) = pyplot().subplots(1, 2, figsize=(13, 5), layout="constrained")
-    for way in FAILED:
+    for way in BY_SIZE:
         mine, colour = [each for each in failures if each.way == way], COLOURS[way]
         if not mine:
             continue

@@ -12,7 +12,7 @@ from tocsin_demo.scene import Account
 from tocsin_labs.figures import Comparison, shown
 from tocsin_labs.reaps.claims import Claim
 from tocsin_labs.reaps.prototype.outcome import Line, Middle, Outcome, by_size, line
-from tocsin_labs.reaps.prototype.plan import WAYS, Way
+from tocsin_labs.reaps.prototype.plan import BY_SIZE, FROZEN, WAYS, Way
 
 TARGET_S: Final = 1.0  # a local fail-over of all subscribers, after detection
 STRAIGHT: Final = 0.9  # of the variance that a line explains, if we are to call something linear
@@ -28,13 +28,19 @@ def comparisons(failures: Sequence[Outcome], account: Account | None) -> list[Co
         sizes = by_size(failures, way)
         if sizes:
             rows += _progress(way, *list(sizes.items())[-1])
-    for way in FAILED:
+    for way in BY_SIZE:
         sizes = by_size(failures, way)
         if len(sizes) > 1:
             rows += [
                 _row("3b", f"{way}, {size} subscribers: all served again", "s", found)
                 for size, each in sizes.items()
                 if (found := Middle.of(one.all_served_s for one in each)) is not None
+            ]
+        if len(sizes) > 1 and way in FROZEN:
+            rows += [
+                _row("3b", f"{way}, {size} subscribers: all served after detection", "s", found)
+                for size, each in sizes.items()
+                if (found := Middle.of(one.after_detection_s for one in each)) is not None
             ]
         if (straight := fitted(failures, way)) is not None:
             rows.append(_plain("3b", f"{way}: for each subscriber", "ms", straight.slope * 1_000))
@@ -57,11 +63,15 @@ def _progress(way: Way, size: int, outcomes: Sequence[Outcome]) -> list[Comparis
         ("all are at home again, once it is back", [_last(each.returned_s) for each in outcomes], None),
     )
     found = ((words, Middle.of(values), bound) for words, values, bound in figures)
-    return [
+    rows = [
         _row("3a", f"{name}: {words}", "s", middle, bound)
         for words, middle, bound in found
         if middle is not None
     ]
+    at_backup = Middle.of(each.at_backup_percent for each in outcomes)
+    if at_backup is not None:
+        rows.append(_row("3a", f"{name}: at the broker that stands in", "%", at_backup))
+    return [*rows, _plain("3a", f"{name}: failures measured", "runs", len(outcomes))]
 
 
 def _last(times: Sequence[float]) -> float | None:

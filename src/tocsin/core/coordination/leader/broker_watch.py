@@ -80,7 +80,7 @@ class Attention:
         infos = [member.info for member in self._state.members.values()]
         drained = self.balance.drained
         self._refuges.rank([each for each in infos if each.id not in drained], self._loads)
-        self.balance.look(infos, self._loads)
+        self.balance.look(infos, self._loads, now_us)
 
     @property
     def heard_loads(self) -> Mapping[str, int]:
@@ -112,7 +112,7 @@ class Attention:
         broker = beat.broker
         self.detector.beat(broker, beat.incarnation, beat.number, beat.interval_ms * 1_000, now_us)
         self._loads[broker] = beat.load
-        self.balance.heard(broker, beat.clients)
+        self.balance.heard(beat, now_us)
         member = self._state.members[broker]
         refuges = self._refuges.news(member.info, beat.refuges)
         homes = self._refuges.homes(beat.homes) if beat.homes else None

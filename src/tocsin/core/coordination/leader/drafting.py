@@ -1,5 +1,7 @@
 """Drafting: how commands become records of the log, with the notices that follow from them.
 
+Brokers that are told the same share the encoded items of their notices: in a large network most news is for nearly all.
+
 A batch and its notices are one append: all of it is durable, or nothing. Only if they are too much for one append do
 the last notices follow in further ones; should the leader die in between, their brokers find a gap in the numbers and
 ask for everything.
@@ -7,16 +9,17 @@ ask for everything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from typing import Final
 
 import msgspec
 
 from tocsin.core.coordination.names import StoreNames
-from tocsin.core.coordination.state.state import Outcome, State
+from tocsin.core.coordination.state.outcome import NOBODY, Outcome
+from tocsin.core.coordination.state.state import State
 from tocsin.ports import BATCH_MAX, Record
 from tocsin.wire.internal.commands import ClientBack, Logged, Said, Streams, encode_batch
-from tocsin.wire.internal.notices import Item, encode_item, encode_notice
+from tocsin.wire.internal.notices import Item, encode_item, encode_items, encode_notice
 
 NOTICE_MAX_BYTES: Final = 256 << 10  # bytes of items in one notice, before the item that exceeds it
 APPEND_MAX_BYTES: Final = 4 << 20  # half of what the store takes at once
@@ -28,7 +31,7 @@ class Heard(msgspec.Struct, frozen=True):
 
     incarnation: int
     applied: int
-    needs: dict[str, int]
+    needs: Mapping[str, int]  # shared by brokers that spoke together: perhaps with the broker's own
     clear: bool  # the notice itself says that they are clear
     about: Set[str]  # the clients that publish, and the topics
 
@@ -60,26 +63,36 @@ class Drafter:
         broker, or about the same, is not clear yet."""
         outcome = state.apply(at_us, [command for command, _ in commands])
         speakers = [broker for broker in outcome.concerned if broker in state.members]
-        runs = self._runs(outcome, speakers)
+        runs = _runs(outcome, speakers)
         numbers: dict[str, int] = {}
         for broker, parts in runs.items():
             numbers[broker] = state.members[broker].noticed = state.members[broker].noticed + len(parts)
         heard: dict[str, Heard] = {}
         clear: dict[str, int] = {}
         about, sharing = _about(commands)
+        needed: dict[int, dict[str, int]] = {}  # by identity of who is concerned: speakers of a row share it
         for broker in speakers:
             member = state.members[broker]
-            concerned = set(outcome.concerned[broker])
-            for other in sharing.get(broker, ()):
-                concerned |= outcome.concerned.get(other, set())
-            needs = {each: numbers[each] for each in sorted(concerned - {broker}) if each in numbers}
-            clear_now = not needs and not waits(broker, about.get(broker, NOTHING))
+            concerned = outcome.concerned[broker]
+            if broker in sharing:
+                others = (outcome.concerned.get(each, NOBODY) for each in sharing[broker])
+                concerned = concerned.union(*others) - {broker}
+                needs = {each: numbers[each] for each in sorted(concerned) if each in numbers}
+            else:
+                needs = needed.get(id(concerned)) or {}
+                if not needs:
+                    needs = {each: numbers[each] for each in sorted(concerned) if each in numbers}
+                    needed[id(concerned)] = needs
+            alone = not needs.keys() - {broker}
+            clear_now = alone and not waits(broker, about.get(broker, NOTHING))
             heard[broker] = Heard(
                 member.incarnation, member.applied, needs, clear_now, about.get(broker, NOTHING)
             )
             if heard[broker].clear:
                 clear[broker] = member.applied
-        asked = {broker for each in heard.values() for broker in each.needs}
+        asked: set[str] = set()
+        for each in {id(each.needs): each.needs for each in heard.values()}.values():
+            asked.update(each)
         records = [
             Record(
                 self._places.commands_subject,
@@ -99,28 +112,11 @@ class Drafter:
             )
         return Draft(_appends(records), heard)
 
-    def _runs(self, outcome: Outcome, speakers: list[str]) -> dict[str, list[tuple[msgspec.Raw, ...]]]:
-        """The items of each broker, cut into notices."""
-        encoded: dict[int, msgspec.Raw] = {}  # by identity: the same item goes to many brokers
-        runs: dict[str, list[tuple[msgspec.Raw, ...]]] = {}
-        for broker in sorted({*outcome.items, *speakers}):
-            run: list[msgspec.Raw] = []
-            size, parts = 0, []
-            for item in outcome.items.get(broker, ()):
-                raw = _encoded(item, encoded)
-                if size > NOTICE_MAX_BYTES:
-                    parts.append(tuple(run))
-                    run, size = [], 0
-                run.append(raw)
-                size += len(memoryview(raw))
-            runs[broker] = [*parts, tuple(run)]
-        return runs
-
     def _notices(
         self,
         state: State,
         broker: str,
-        parts: list[tuple[msgspec.Raw, ...]],
+        parts: tuple[msgspec.Raw, ...],
         clear: int,
         fresh: bool,
         ask: bool,
@@ -172,6 +168,34 @@ def _about(
             for broker in brokers:
                 sharing.setdefault(broker, set()).update(brokers)
     return about, sharing
+
+
+def _runs(outcome: Outcome, speakers: Iterable[str]) -> dict[str, tuple[msgspec.Raw, ...]]:
+    """The items of each broker, cut into notices and encoded; brokers that are told the same share them."""
+    encoded: dict[int, msgspec.Raw] = {}  # by identity: an item may be in several announcements
+    cut: dict[tuple[int, ...], tuple[msgspec.Raw, ...]] = {}  # by announcements
+    runs: dict[str, tuple[msgspec.Raw, ...]] = {}
+    for broker in sorted({*outcome.told, *speakers}):
+        numbers = tuple(outcome.told.get(broker, ()))
+        parts = cut.get(numbers)
+        if parts is None:
+            parts = cut[numbers] = _cut([_encoded(item, encoded) for item in outcome.items_of(broker)])
+        runs[broker] = parts
+    return runs
+
+
+def _cut(items: Iterable[msgspec.Raw]) -> tuple[msgspec.Raw, ...]:
+    """One notice's worth of items after the other; at least one, which may be empty."""
+    parts: list[msgspec.Raw] = []
+    run: list[msgspec.Raw] = []
+    size = 0
+    for raw in items:
+        if size > NOTICE_MAX_BYTES:
+            parts.append(encode_items(run))
+            run, size = [], 0
+        run.append(raw)
+        size += len(memoryview(raw))
+    return (*parts, encode_items(run))
 
 
 def _encoded(item: Item, encoded: dict[int, msgspec.Raw]) -> msgspec.Raw:

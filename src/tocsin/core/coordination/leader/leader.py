@@ -21,7 +21,7 @@ leads;
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from tocsin.core.coordination.leader.backup_planning import LOOK_US, PlanClock, PlanMade, WantPlan
@@ -350,12 +350,20 @@ class Leader:
     def _settled(self, draft: Draft, now_us: int) -> list[Effect]:
         self._draft = None
         effects: list[Effect] = []
+        rows: dict[int, tuple[Mapping[str, int], list[Cleared]]] = {}  # by identity of what they need
         for broker, heard in draft.heard.items():
-            if not heard.clear:
+            if heard.clear:
+                continue
+            if heard.about:
                 clear = self._clearance.add(
                     broker, heard.incarnation, heard.applied, heard.needs, now_us, heard.about
                 )
                 effects += self._tell_clear(clear)
+            else:
+                row = rows.setdefault(id(heard.needs), (heard.needs, []))[1]
+                row.append(Cleared(broker, heard.incarnation, heard.applied))
+        for needs, speakers in rows.values():
+            effects += self._tell_clear(self._clearance.add_row(speakers, needs, now_us))
         return effects
 
     def _tell_clear(self, clear: Iterable[Cleared]) -> list[Effect]:

@@ -1,11 +1,17 @@
 """Writes snapshots of the state, and trims the command log behind them.
 
     idle ──► writing (pieces, append by append) ──► recording (the manifest) ──► trimming (both logs) ──► idle
+                                                       │    ▲
+                                                       ▼    │ it is ours
+                                                      checking ──► discarding (the pieces) ──► idle
 
 A snapshot counts from its **manifest** on, one key of the table. Pieces that were written and never recorded are
-trimmed with the next snapshot. Two may write at the same time: the table lets one of them record. The command log keeps
-MARGIN entries before the snapshot, or as many as take some MARGIN_BYTES, for replicas and brokers that are a little
-behind.
+trimmed with the next snapshot. Two may write at the same time: the table lets one of them record. Whoever is refused
+looks whose manifest is there before it forgets its pieces: an earlier try of its own may have been applied and not
+answered, and a manifest without pieces would keep every coordinator from leading for good.
+
+The command log keeps MARGIN entries before the snapshot, or as many as take some MARGIN_BYTES, for replicas and brokers
+that are a little behind.
 
 A snapshot is due after so many commands, or after so many bytes of what followed from them (``State.told``).
 """
@@ -22,9 +28,9 @@ from tocsin.core.coordination.leader.timers import CoordinatorTimer
 from tocsin.core.coordination.names import Options, StoreNames
 from tocsin.core.coordination.state import snapshot
 from tocsin.core.coordination.state.state import State
-from tocsin.core.machine import Append, Effect, PutKey, Say, SetTimer, Stored, StoreFailed, TrimLog
+from tocsin.core.machine import Append, Effect, GetKey, PutKey, Say, SetTimer, Stored, StoreFailed, TrimLog
 from tocsin.model.versions import UNREADABLE, Document
-from tocsin.ports import Change, Record
+from tocsin.ports import Cell, Change, Record
 
 KEY: Final = "core.snapshot"
 BUSY_US: Final = 1_000  # before a leader looks again for a moment in which nothing is under way
@@ -73,6 +79,7 @@ class Archivist:
         self._pending: Manifest | None = None  # of what is being written
         self._margin = options.margin  # entries to keep before the snapshot that is being written
         self._step = "idle"
+        self._refusal = ""  # why the manifest, or a piece, was not taken
         self._coming = False  # a snapshot is due, and its timer runs
         self.asked = ""
         self.manifest: Manifest | None = None  # the newest there is
@@ -141,25 +148,44 @@ class Archivist:
         if isinstance(event, Stored):
             return self._stored(event.value)
         self.asked = ""
-        if (
-            not event.error.retryable
-        ):  # somebody else has recorded a snapshot, or the log of snapshots is full
-            return [*self._discard(event), *self.stop()]
-        return [SetTimer(name=CoordinatorTimer.ARCHIVE, delay_us=ANSWER_US // 6)]
+        if event.error.retryable:
+            return [SetTimer(name=CoordinatorTimer.ARCHIVE, delay_us=ANSWER_US // 6)]
+        self._refusal = str(event.error)  # somebody has recorded a snapshot, or the store is full
+        if self._step == "recording":
+            self._step = "checking"
+            return self._ask()
+        return [*self._discard(), *self.stop()]
 
-    def _discard(self, event: StoreFailed) -> list[Effect]:
+    def _checked(self, cell: Cell | None) -> list[Effect]:
+        """Whose manifest is there."""
+        assert self._pending is not None
+        try:
+            there = None if cell is None else decode_manifest(cell.value)
+        except UNREADABLE:
+            there = None  # a newer release's
+        if there is not None and there.subject == self._pending.subject:
+            self._step = "trimming commands"
+            return self._ask()
+        if (0 if cell is None else cell.revision) == self._base:
+            self._step = "recording"  # nobody's, so far: an earlier try may still be under way
+            return [SetTimer(name=CoordinatorTimer.ARCHIVE, delay_us=ANSWER_US // 6)]
+        return [*self._discard(), *self.stop()]
+
+    def _discard(self) -> list[Effect]:
         """Forget pieces that nobody will record: with them the log of snapshots might stay full for good."""
-        if self._pending is None or self._step not in ("writing", "recording"):
+        if self._pending is None or self._step not in ("writing", "checking"):
             return []
-        facts = {"problem": str(event.error)}
         log, subject = self._places.snapshots.name, self._pending.subject
         return [
-            Say(text="a snapshot is given up", level="warning", facts=facts),
+            Say(text="a snapshot is given up", level="warning", facts={"problem": self._refusal}),
             TrimLog(request=self._request("discard"), log=log, before=None, subject=subject),
         ]
 
     def _stored(self, value: object) -> list[Effect]:
         assert self._pending is not None
+        if self._step == "checking":
+            assert value is None or isinstance(value, Cell)
+            return self._checked(value)
         if self._step == "writing":
             assert isinstance(value, tuple)
             self._appends.popleft()
@@ -197,6 +223,8 @@ class Archivist:
                 value=MANIFEST.write(self._pending),
                 revision=self._base,
             )
+        elif self._step == "checking":
+            effect = GetKey(request=self.asked, table=self._places.table.name, key=KEY, fresh=True)
         elif self._step == "trimming commands":
             before = max(0, self._pending.position - self._margin)
             effect = TrimLog(request=self.asked, log=self._places.commands.name, before=before)

@@ -9,6 +9,8 @@ A client may move in the meantime, or another may publish on the same topic: the
 stream that the state has already, and that nobody has to be told of once more. It is not clear before the first is. So
 a wait knows what it is **about**, and what is said of the same inherits whatever is still missing.
 
+Brokers that spoke together of nothing but their filters share one wait: many do when a part of a large network fails.
+
 This is a courtesy and no promise: a broker goes on by itself after a while, and a new leader knows nothing of what
 its predecessor waited for. Waits are kept for FORGET_US at most.
 """
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -33,20 +35,16 @@ class Cleared(NamedTuple):
 
 
 class _Wait:
-    __slots__ = ("about", "incarnation", "missing", "number", "since_us", "speaker")
+    __slots__ = ("about", "missing", "since_us", "then")
 
     def __init__(
         self,
-        speaker: str,
-        incarnation: int,
-        number: int,
+        then: dict[str, Cleared],
         missing: dict[str, int],
         since_us: int,
         about: Collection[str],
     ) -> None:
-        self.speaker = speaker
-        self.incarnation = incarnation
-        self.number = number  # the last command that it is about
+        self.then = then  # speaker → what is clear for it
         self.missing = missing  # brokers that have not seen what they have to, and the notices
         self.since_us = since_us
         self.about = about
@@ -86,20 +84,32 @@ class ClearanceWaits:
 
         A broker may have seen it before the leader hears that its append is done.
         """
-        missing = {each: notice for each, notice in needs.items() if self._seen.get(each, 0) < notice}
+        return self._add({speaker: Cleared(speaker, incarnation, number)}, needs, now_us, about)
+
+    def add_row(self, speakers: Iterable[Cleared], needs: Mapping[str, int], now_us: int) -> list[Cleared]:
+        """The same for several that spoke together, and have to wait for the same."""
+        return self._add({each.broker: each for each in speakers}, needs, now_us, ())
+
+    def _add(
+        self, then: dict[str, Cleared], needs: Mapping[str, int], now_us: int, about: Collection[str]
+    ) -> list[Cleared]:
+        seen = self._seen
+        missing = {each: notice for each, notice in needs.items() if seen.get(each, 0) < notice}
         for each in about:
             if (before := self._about.get(each)) is not None:
                 for broker, notice in before.missing.items():
                     missing[broker] = max(notice, missing.get(broker, 0))
-        missing.pop(speaker, None)  # it is told in order, and goes on when it has been
-        wait = _Wait(speaker, incarnation, number, missing, now_us, about)
-        self._waits.setdefault(speaker, deque()).append(wait)
+        if len(then) == 1:
+            missing.pop(next(iter(then)), None)  # it is told in order, and goes on when it has been
+        wait = _Wait(then, missing, now_us, about)
+        for speaker in then:
+            self._waits.setdefault(speaker, deque()).append(wait)
         for broker, notice in missing.items():
             _insert(self._awaited.setdefault(broker, deque()), notice, wait)
         if missing and about:
             self._about.update(dict.fromkeys(about, wait))
             self._recent.append(wait)
-        return self._advance(speaker)
+        return [clear for speaker in then for clear in self._advance(speaker)]
 
     def saw(self, broker: str, notice: int) -> list[Cleared]:
         """A broker has applied its notices up to this one; return the brokers that are clear now."""
@@ -111,7 +121,8 @@ class ClearanceWaits:
             wait.missing.pop(broker, None)
             if not wait.missing:
                 self._settle(wait)
-                clear += self._advance(wait.speaker)
+                for speaker in wait.then:
+                    clear += self._advance(speaker)
         if not awaited:
             self._awaited.pop(broker, None)
         return clear
@@ -150,8 +161,7 @@ class ClearanceWaits:
         waits = self._waits.get(speaker)
         clear: list[Cleared] = []
         while waits and not waits[0].missing:
-            done = waits.popleft()
-            clear = [Cleared(speaker, done.incarnation, done.number)]
+            clear = [waits.popleft().then[speaker]]
         if waits is not None and not waits:
             del self._waits[speaker]
         return clear

@@ -47,6 +47,7 @@ class Heartbeat:
     ) -> None:
         self.interval_us = interval_us
         self.load = self.clients = 0  # how full the broker is, and how many clients it has
+        self._refuses = False  # it takes no new clients, because it is being emptied
         self._moving = False  # the leader wants clients of this broker elsewhere …
         self._recruited = False  # … so that it can stand by
         self.orphaned = False
@@ -65,8 +66,8 @@ class Heartbeat:
     def note(self, event: Loaded | GuestCame | GuestWent) -> None:
         """Something about clients that beats tell, or ask."""
         match event:
-            case Loaded(load=load, clients=clients):
-                self.load, self.clients = load, clients
+            case Loaded(load=load, clients=clients, refuses=refuses):
+                self.load, self.clients, self._refuses = load, clients, refuses
             case GuestCame(client=client, home=home, scheme=scheme):
                 self.guests.came(client, home, scheme)
             case GuestWent(client=client):
@@ -89,6 +90,7 @@ class Heartbeat:
             self._checksum,
             self.clients,
             self._recruited,
+            self._refuses,
         )
 
     def look(self, now_us: int) -> list[Effect]:

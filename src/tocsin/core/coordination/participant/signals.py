@@ -79,6 +79,7 @@ class Loaded(Event, frozen=True, kw_only=True):
 
     load: int
     clients: int = 0
+    refuses: bool = False  # it is being emptied, and takes no new clients
 
 
 class GuestCame(Event, frozen=True, kw_only=True):

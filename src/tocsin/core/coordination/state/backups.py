@@ -17,7 +17,7 @@ since clients may connect anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -179,25 +179,24 @@ class Survival:
 
     # ── what brokers are told ───────────────────────────────────────────────────────────────────────────────
 
-    def settle(self, infos: Mapping[str, BrokerInfo]) -> dict[str, list[Item]]:
-        """Broker → what to tell it of what changed since the last call; ``infos`` are those of the members."""
-        told: dict[str, list[Item]] = {}
-        for broker in self._backs:
+    def settle(self, infos: Mapping[str, BrokerInfo]) -> Iterator[tuple[Collection[str], Sequence[Item]]]:
+        """Brokers, and what to tell them all of what changed since the last call; ``infos`` are those of the
+        members."""
+        backs, moved, promoted = self._backs, self._moved, self._promoted
+        self._backs, self._moved, self._promoted = {}, {}, {}
+        for broker in backs:
             if broker in infos:
-                told.setdefault(broker, []).append(self._backed(broker, infos))
-        for broker in self._moved:
-            item = self._moved_item(broker, infos)
-            for each in sorted(infos):
-                told.setdefault(each, []).append(item)
+                yield (broker,), (self._backed(broker, infos),)
+        if moved:
+            yield infos.keys(), [self._moved_item(broker, infos) for broker in moved]
+        for broker in moved:
             place = self.vacancies.get(broker)
             if place is not None and place.by in infos:
                 assert place.by is not None
-                told[place.by].append(TakeOver(broker, place.epoch))
-        for standby in self._promoted:
+                yield (place.by,), (TakeOver(broker, place.epoch),)
+        for standby in promoted:
             if standby in infos and standby in self.promotions:
-                told.setdefault(standby, []).append(self._promote(standby))
-        self._backs, self._moved, self._promoted = {}, {}, {}
-        return told
+                yield (standby,), (self._promote(standby),)
 
     def _promote(self, standby: str) -> Promote:
         return Promote(self.vacancies[self.promotions[standby]].info)

@@ -4,6 +4,9 @@ Brokers with what they want, queries with their streams, clients with what they 
 takes the commands of one batch and says what each broker has to be told. It depends on nothing but the state and
 the batch, so that every replica that applied the same log is the same.
 
+Where several commands in a row are about brokers and their filters alone, what follows is worked out once for all of
+them (a **row**): brokers that are lost together are one change of routes, and not one each.
+
 Invariants:
 
 - the matching holds exactly the queries of the brokers and the streams that are present;
@@ -16,15 +19,17 @@ Costs: see ``presence``, ``matching`` and ``interest``; a change of a query's st
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from tocsin.core.coordination.state.backups import Backups, Survival
 from tocsin.core.coordination.state.detours import Detours
 from tocsin.core.coordination.state.interest import Interest
 from tocsin.core.coordination.state.matching import Matching, Turn
+from tocsin.core.coordination.state.outcome import Outcome
 from tocsin.core.coordination.state.publishers import Keys, PublisherDirectory
-from tocsin.core.coordination.state.spending import Spending, told_bytes
+from tocsin.core.coordination.state.spending import Spending
 from tocsin.core.coordination.state.tiers import Tiers
 from tocsin.model.network import BrokerInfo
 from tocsin.model.stream import LISTING, SYSTEM_KEYS, Diff
@@ -75,25 +80,6 @@ class Member:
         self.queries: dict[str, None] = {}
 
 
-class Outcome:
-    """The consequences of a batch of commands for brokers."""
-
-    def __init__(self) -> None:
-        self.items: dict[str, list[notices.Item]] = {}  # broker → what to tell it, in order
-        self.fresh: dict[str, None] = {}  # brokers that are told everything, and not only what changed
-        self.concerned: dict[str, set[str]] = {}  # broker that said something → others who have to hear of it
-        self.size = 0  # of what is told, in bytes as they are estimated
-        # By identity, as the same item goes to many brokers; with the item, so that the id stays its own.
-        self._sizes: dict[int, tuple[notices.Item, int]] = {}
-
-    def tell(self, broker: str, item: notices.Item) -> None:
-        self.items.setdefault(broker, []).append(item)
-        known = self._sizes.get(id(item))
-        if known is None:
-            known = self._sizes[id(item)] = (item, told_bytes(item))
-        self.size += known[1]
-
-
 class State:
     """The network's state: applies commands and returns the notices that follow."""
 
@@ -106,7 +92,8 @@ class State:
         self.limits = Limits()
         self.level = 0  # of the protocol; grows
         self.led = LEVEL_0_1_0  # what the leader speaks
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, Member] = {}  # changed by ``enter`` and ``_part`` alone
+        self._speaking: Counter[Levels] = Counter()  # how many of them speak each of these
         self.incarnations: dict[str, int] = {}  # broker → its newest incarnation, also of those that are gone
         self.presence = PublisherDirectory()
         self.matching = Matching()
@@ -131,28 +118,40 @@ class State:
         outcome = Outcome()
         self.clock_us = max(self.clock_us, at_us)
         self.presence.advance(self.clock_us, self.limits)
-        self._settle(outcome, "")
+        self._settle(outcome, ())
+        row: dict[str, None] | None = (
+            None  # who spoke in the row of commands that nothing has followed from yet
+        )
         for command in commands:
             self.commands += len(command.commands) if isinstance(command, Said) else 1
+            if not _is_of_row(command):
+                self._end_row(outcome, row)
+                row = None
             match command:
+                case Said() if _is_of_row(command):
+                    row = row or {}
+                    for number, each in enumerate(command.commands, command.first):
+                        if self._is_next(command.broker, command.incarnation, number, each):
+                            self._apply_said(outcome, command.broker, command.incarnation, number, each)
+                            row[command.broker] = None
                 case Said():
                     for number, each in enumerate(command.commands, command.first):
                         if self._is_next(command.broker, command.incarnation, number, each):
                             before = outcome.size
                             self._apply_said(outcome, command.broker, command.incarnation, number, each)
-                            self._settle(outcome, command.broker)
+                            self._settle(outcome, (command.broker,))
                             self._charge(each, outcome.size - before)
                 case Elected(limits=limits, level=level, speaks=speaks):
                     self.limits, self.led = limits, speaks
                     self.level = max(self.level, level)
-                    self._settle(outcome, "")
+                    self._settle(outcome, ())
                 case Raised(level=level):
                     self.level = max(self.level, level)
-                    self._settle(outcome, "")
+                    self._settle(outcome, ())
                 case Lost(broker=broker, incarnation=incarnation):
                     if self.is_member(broker, incarnation):
+                        row = row or {}
                         self._part(broker)
-                        self._settle(outcome, "")
                 case Planned(backups=backups):
                     self.survival.planned({name: Backups(local, remote) for name, local, remote in backups})
                 case Promoted(broker=broker, standby=standby):
@@ -162,19 +161,28 @@ class State:
                     self.detours.set(broker, dict(around), self.members)
                 case Shunned(hubs=hubs):
                     self.interest.shun(hubs)
-                    self._settle(outcome, "")
+                    self._settle(outcome, ())
                 case Placed(tier=tier, moves=moves):
                     self.tiers.place(tier, moves.each())
                 case Refreshed(broker=broker, incarnation=incarnation):
                     if self.is_member(broker, incarnation):
                         outcome.fresh[broker] = None
-        for part in (self.survival, self.detours, self.tiers):
-            for broker, items in part.settle(self._infos()).items() if part.changed else ():
-                for item in items:
-                    outcome.tell(broker, item)
+        self._end_row(outcome, row)
+        if self.survival.changed:
+            for brokers, told in self.survival.settle(self._infos()):
+                outcome.announce(brokers, told)
+        if self.detours.changed:
+            for broker, items in self.detours.settle(self._infos()).items():
+                outcome.announce((broker,), items)
+        if self.tiers.changed:
+            outcome.announce(self.members.keys(), self.tiers.settle(self._infos()))
         self._complete(outcome)
         self.told += outcome.size
         return outcome
+
+    def _end_row(self, outcome: Outcome, row: Collection[str] | None) -> None:
+        if row is not None:
+            self._settle(outcome, row)
 
     def _charge(self, command: BrokerCommand, size: int) -> None:
         """Those whose clients said something owe what followed from it."""
@@ -188,14 +196,13 @@ class State:
 
     def _complete(self, outcome: Outcome) -> None:
         """Tell everything to those who need it, and nothing to those who are gone."""
-        for told in (outcome.fresh, outcome.items):
+        for told in (outcome.fresh, outcome.told):
             for broker in [each for each in told if each not in self.members]:
                 del told[broker]
         for broker in outcome.fresh:
-            refusals = [each for each in outcome.items.get(broker, ()) if isinstance(each, notices.Refused)]
-            outcome.items[broker] = []
-            for item in (*self._everything(broker), *refusals):
-                outcome.tell(broker, item)
+            refusals = [each for each in outcome.items_of(broker) if isinstance(each, notices.Refused)]
+            outcome.told[broker] = []
+            outcome.announce((broker,), (*self._everything(broker), *refusals))
 
     def is_member(self, broker: str, incarnation: int) -> bool:
         member = self.members.get(broker)
@@ -203,8 +210,23 @@ class State:
 
     def spoken(self, newcomer: str = "") -> Levels:
         """The levels that the leader and every broker speak, except a broker that is about to join."""
-        members = (each.speaks for name, each in self.members.items() if name != newcomer)
+        known = self.members.get(newcomer)
+        alone = known is not None and self._speaking[known.speaks] == 1
+        members = (each for each in self._speaking if not (alone and known and each == known.speaks))
         return common(self.level, (self.led, *members))
+
+    def enter(self, member: Member) -> None:
+        """A broker is there, instead of what was known of it."""
+        before = self.members.get(member.info.id)
+        if before is not None:
+            self._hush(before)
+        self.members[member.info.id] = member
+        self._speaking[member.speaks] += 1
+
+    def _hush(self, member: Member) -> None:
+        self._speaking[member.speaks] -= 1
+        if not self._speaking[member.speaks]:
+            del self._speaking[member.speaks]
 
     def next_due_us(self) -> int | None:
         """When something ends by itself, in the network's time; None if nothing does."""
@@ -253,7 +275,7 @@ class State:
             self._drop_queries(info.id, list(before.queries), release=False)
             if before.info != info:
                 self.survival.readdressed(before.info, info)
-        self.members[info.id] = Member(info, incarnation, speaks)
+        self.enter(Member(info, incarnation, speaks))
         self.incarnations.pop(info.id, None)
         self.incarnations[info.id] = incarnation
         self.interest.join(info)
@@ -265,6 +287,7 @@ class State:
     def _part(self, broker: str) -> None:
         self.presence.broker_gone(broker, self.clock_us)
         member = self.members.pop(broker)
+        self._hush(member)
         self._drop_queries(broker, list(member.queries), release=False)
         self.interest.leave(broker)
         self.survival.lost(member.info, self.members)
@@ -365,8 +388,8 @@ class State:
 
     # ── what follows ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _settle(self, outcome: Outcome, speaker: str) -> None:
-        """Work out what the commands of one speaker did to streams, queries and routes."""
+    def _settle(self, outcome: Outcome, speakers: Collection[str]) -> None:
+        """Work out what the commands of these speakers did to streams, queries and routes."""
         heard: set[str] = set()
         touched = self.presence.touched()
         for topic in sorted(touched):
@@ -378,12 +401,16 @@ class State:
             self._tell_publishers(outcome, topic, before, heard)
         if self.level:  # not while a log of release 0.1.0 is read, in which nobody said who carries what
             self.tiers.follow(self.interest.plan.tiers)
-        for broker, routes in sorted(self.interest.settle().items()):
-            for item in routes:
-                outcome.tell(broker, item)
-            heard.add(broker)
-        if speaker:
-            outcome.concerned.setdefault(speaker, set()).update(heard - {speaker})
+        alike: dict[
+            int, tuple[Sequence[notices.Item], list[str]]
+        ] = {}  # by identity: those told the same share it
+        for broker, routes in self.interest.settle().items():
+            alike.setdefault(id(routes), (routes, []))[1].append(broker)
+        for told, brokers in alike.values():
+            outcome.announce(brokers, told)
+            heard.update(brokers)
+        if speakers:
+            outcome.concern(speakers, frozenset(heard))
 
     def _tell_turn(
         self,
@@ -444,6 +471,13 @@ class State:
 
     def _infos(self) -> dict[str, BrokerInfo]:
         return {broker: member.info for broker, member in self.members.items()}
+
+
+def _is_of_row(command: Logged) -> bool:
+    """Whether a command is about brokers and their filters alone."""
+    if isinstance(command, Said):
+        return all(isinstance(each, Joined | Interests | Left) for each in command.commands)
+    return isinstance(command, Lost)
 
 
 def wants_messages(query: str) -> bool:

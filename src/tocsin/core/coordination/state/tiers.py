@@ -66,8 +66,8 @@ class Tiers:
     def changed(self) -> bool:
         return bool(self._moved or self._gone or self._readdressed)
 
-    def settle(self, infos: Mapping[str, BrokerInfo]) -> dict[str, list[Item]]:
-        """What to tell every broker of what changed since the last call; ``infos`` are those of the members."""
+    def settle(self, infos: Mapping[str, BrokerInfo]) -> list[Item]:
+        """What to tell everybody of what changed since the last call; ``infos`` are those of the members."""
         moved, self._moved = self._moved, {}
         gone, self._gone = self._gone, {}
         readdressed, self._readdressed = self._readdressed, {}
@@ -78,7 +78,7 @@ class Tiers:
             news = (self._named[tier] - known) | (readdressed.keys() & self._named[tier])
             if moves or news:
                 items.append(_carriers(tier, moves, news, infos))
-        return {broker: items for broker in sorted(infos)} if items else {}
+        return items
 
     def everything(self, infos: Mapping[str, BrokerInfo]) -> Iterator[Item]:
         """All that a broker has to know."""

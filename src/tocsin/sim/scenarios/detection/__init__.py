@@ -12,13 +12,19 @@ import msgspec
 from tocsin.core.coordination.coordinator import Coordinator
 from tocsin.core.coordination.names import Options, StoreNames
 from tocsin.core.coordination.participant.participant import Participant
-from tocsin.model.network import BrokerInfo
+from tocsin.model.network import BrokerInfo, broker_address
 from tocsin.sim.chance import MILLION
 from tocsin.sim.faults.plan import Profile
 from tocsin.sim.runs.invariants import AllRunning, Invariant
 from tocsin.sim.runs.scenario import scenario
 from tocsin.sim.scenarios import coordination
-from tocsin.sim.scenarios.coordination import BROKERS, PLACES, add_coordinators, add_participants
+from tocsin.sim.scenarios.coordination import (
+    BROKERS,
+    COORDINATORS,
+    PLACES,
+    add_coordinators,
+    add_participants,
+)
 from tocsin.sim.scenarios.coordination.clients import Clients
 from tocsin.sim.scenarios.coordination.promises import Agreement, OneHistory, SettledIsKept, TakesTurns
 from tocsin.sim.scenarios.coordination.shells import Shells
@@ -81,13 +87,14 @@ def build(
     add_participants(world, participant)
     PlayedLinks(world, [info.id for info in BROKERS], until_us=TROUBLE_US)
     clients = Clients(world, shells, ACTIONS, TROUBLE_US)
+    addresses = [broker_address(info.id) for info in BROKERS]
     history = OneHistory(PLACES.commands.name, PLACES.commands_subject)
     return [
         history,
         SettledIsKept(shells, history),
         TakesTurns(world, shells),
         Agreement(shells, clients, history),
-        Reasons(PLACES.commands.name, PLACES.commands_subject, MOST_US),
+        Reasons(PLACES.commands.name, PLACES.commands_subject, MOST_US, addresses, COORDINATORS),
         Knows(PLACES.commands.name, PLACES.commands_subject, MOST_US + 4 * HEARTBEAT_US),
         AllRunning(),
     ]

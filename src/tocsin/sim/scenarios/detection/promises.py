@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tocsin.core.coordination.participant.participant import Participant
 from tocsin.model.network import Address, broker_address
 from tocsin.ports import Entry
 from tocsin.sim.chance import MILLION
 from tocsin.sim.faults.kinds import BadWeather, Crash, Fault, Partition, Pause, Skew, Sleep
-from tocsin.sim.network import STORE
 from tocsin.sim.node import Status
 from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.world import World
@@ -42,28 +43,45 @@ class Reasons(_Losses):
 
     name = "nobody is lost without a reason"
 
-    def __init__(self, log: str, subject: str, most_us: int) -> None:
+    def __init__(
+        self, log: str, subject: str, most_us: int, brokers: Sequence[Address], observers: Sequence[Address]
+    ) -> None:
         super().__init__(log, subject)
         self._since_us = most_us + LATE_US
+        self._brokers = tuple(brokers)
+        self._observers = tuple(observers)
 
     def lost(self, command: Lost) -> None:
         address, now_us = broker_address(command.broker), self._world.now_us
         if not any(
-            fault.at_us <= now_us <= fault.at_us + fault.for_us + self._since_us and _troubles(fault, address)
+            fault.at_us <= now_us <= fault.at_us + fault.for_us + self._since_us
+            and self._troubles(fault, address)
             for fault in self._world.plan
         ):
             self.broken(f"{address} was well, and so was its way to the coordinators")
 
+    def _troubles(self, fault: Fault, address: Address) -> bool:
+        """Whether a fault is of this broker: of its process, its clock, or its own way to an observer.
 
-def _troubles(fault: Fault, address: Address) -> bool:
-    match fault:
-        case Crash(node=node) | Sleep(node=node) | Pause(node=node) | Skew(node=node):
-            return node == address
-        case Partition(others=others):
-            return others != (STORE,)
-        case BadWeather():
-            return True
-    return False
+        What cuts an observer off from every broker ails the observer.
+        """
+        match fault:
+            case Crash(node=node) | Sleep(node=node) | Pause(node=node) | Skew(node=node):
+                return node == address
+            case Partition():
+                cut = fault.cut()
+                for observer in self._observers:
+                    apart = [
+                        each
+                        for each in self._brokers
+                        if cut.stops(each, observer) or cut.stops(observer, each)
+                    ]
+                    if address in apart and len(apart) < len(self._brokers):
+                        return True
+                return address in fault.side and not set(self._observers) & set(fault.side)
+            case BadWeather(weather=weather):
+                return weather.side is None or not weather.side.isdisjoint((address, *self._observers))
+        return False
 
 
 class Knows(_Losses):

@@ -19,8 +19,9 @@ from tocsin.config.replication import Replication
 from tocsin.sim.chance import MILLION
 from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.runs.scenario import scenario
+from tocsin.sim.scenarios.survival.balances import balanced
 from tocsin.sim.scenarios.survival.doors import fill_doors
-from tocsin.sim.scenarios.survival.drains import GRACE_S
+from tocsin.sim.scenarios.survival.drains import CLUSTER_ORDERS, GRACE_S, ORDERS
 from tocsin.sim.scenarios.survival.long import LONG, LONG_FAULTS, forgetful
 from tocsin.sim.scenarios.survival.population import FAULTS, Setting, fill, settings
 from tocsin.sim.scenarios.survival.programs import Pace
@@ -78,7 +79,7 @@ def build_standbys(world: World) -> list[Invariant]:
 DRAINS: Final = msgspec.structs.replace(
     SETTING,
     settings=msgspec.structs.replace(SETTING.settings, balance=Balance(grace_s=GRACE_S)),
-    drains=True,
+    drains=ORDERS,
 )
 
 
@@ -91,6 +92,37 @@ DRAINS: Final = msgspec.structs.replace(
 )
 def build_drain(world: World) -> list[Invariant]:
     return fill(world, DRAINS)
+
+
+CLUSTER_DRAINS: Final = msgspec.structs.replace(DRAINS, drains=CLUSTER_ORDERS)
+
+
+@scenario(
+    "survival-drain-clusters",
+    summary="the same, with all brokers of a cluster emptied at once, and for a while all that there are",
+    faults=FAULTS,
+    trouble_us=CLUSTER_DRAINS.trouble_us,
+    settle_us=CLUSTER_DRAINS.settle_us,
+)
+def build_cluster_drains(world: World) -> list[Invariant]:
+    return fill(world, CLUSTER_DRAINS)
+
+
+BALANCES: Final = msgspec.structs.replace(SETTING, settings=balanced(SETTING.settings), balances=True)
+STEADY_FAULTS: Final = msgspec.structs.replace(
+    FAULTS, kinds=tuple((kind, weight) for kind, weight in FAULTS.kinds if kind != "skew")
+)
+
+
+@scenario(
+    "survival-balance",
+    summary="the same with a crowd at one broker, of which clients move to an emptier one",
+    faults=STEADY_FAULTS,
+    trouble_us=BALANCES.trouble_us,
+    settle_us=BALANCES.settle_us,
+)
+def build_balance(world: World) -> list[Invariant]:
+    return fill(world, BALANCES)
 
 
 RECRUITS: Final = msgspec.structs.replace(

@@ -166,8 +166,8 @@ def _programs(pace: Pace, setting: Setting) -> tuple[Program, ...]:
     return (
         *(Publisher(name, servers, pace, setting.messages, setting.calm) for name, servers in PUBLISHERS),
         *(
-            Resident(name, servers, pace, filters, qos, setting.trouble_us, leaves)
-            for name, servers, filters, qos, leaves in RESIDENTS
+            Resident(name, servers, pace, filters, qos, setting.trouble_us, leaves, lasts)
+            for name, servers, filters, qos, leaves, lasts in RESIDENTS
         ),
         Newcomer("nora", COORDINATORS, pace),
     )

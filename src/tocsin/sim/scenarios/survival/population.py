@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -15,7 +16,8 @@ from tocsin.sim.faults.plan import Profile
 from tocsin.sim.process.messages import AcknowledgedIsDurable, Written
 from tocsin.sim.process.stage import LOG, NAMES, NETWORK, SESSIONS, Stage, configured
 from tocsin.sim.runs.invariants import Invariant
-from tocsin.sim.scenarios.survival.drains import OPERATOR, Emptied, operate
+from tocsin.sim.scenarios.survival.balances import CROWD, Even, NoCircle
+from tocsin.sim.scenarios.survival.drains import OPERATOR, Emptied, EmptyTakesNobody, Given, operate
 from tocsin.sim.scenarios.survival.moves import Found, schedule_moves
 from tocsin.sim.scenarios.survival.programs import (
     KIND,
@@ -70,11 +72,13 @@ BROKERS: Final = (
 NODES: Final = tuple(each.id for each in BROKERS)
 COORDINATORS: Final = ("coordinator-1", "coordinator-2")
 PUBLISHERS: Final = (("dora", ("north-2", "south-2")), ("fred", ("south-1", "north-1")))
-# With their servers, the home first; their filters, the first always; the QoS; and whether they leave and come back.
+# With their servers, the home first; their filters, the first always; the QoS; whether they leave and come back; and
+# whether their sessions last.
 RESIDENTS: Final = (
-    ("anna", ("north-1", "south-1"), ("dora/#", "fred/a"), 1, True),
-    ("ben", ("north-1", "south-1"), ("+/b", "+/a"), 2, False),
-    ("cleo", ("south-2", "north-2"), ("#", "fred/b"), 1, True),
+    ("anna", ("north-1", "south-1"), ("dora/#", "fred/a"), 1, True, True),
+    ("ben", ("north-1", "south-1"), ("+/b", "+/a"), 2, False, True),
+    ("cleo", ("south-2", "north-2"), ("#", "fred/b"), 1, True, True),
+    ("lena", ("south-1", "north-1"), ("fred/#", "dora/b"), 1, True, False),
 )
 # With what they ask for at which QoS, the topics that this comes to, and their group.
 SUBSCRIBERS: Final = (
@@ -136,7 +140,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     messages: int  # of each publisher
     calm: range  # seconds of a run in which there is nothing left of the trouble
     fit: dict[str, float] = {}  # machines that are not as fit as can be
-    drains: bool = False  # an operator has brokers emptied: whoever was moved has another home
+    drains: tuple[Given, ...] = ()  # an operator has brokers emptied: whoever was moved has another home
+    balances: bool = False  # clients move from full brokers to empty ones: the same
     recruits: bool = False  # brokers are recruited as standbys: the same
     moves: bool = False  # machines get other addresses: some no longer know where their home is
 
@@ -156,11 +161,15 @@ def fill(
     for program in programs:
         stage.add_program(program.name, program.run)
     if setting.drains:
-        stage.add_program(OPERATOR, operate)
+        stage.add_program(OPERATOR, partial(operate, setting.drains))
     if setting.moves:
         schedule_moves(world, stage, brokers)
     watch_moments(world)
     kept = promises(brokers, programs, setting, in_the_end(stage, brokers, programs, setting))
+    if setting.balances:
+        kept.append(NoCircle(setting.settings.balance.rest_s))
+    if setting.drains:
+        kept.append(EmptyTakesNobody(brokers, COORDINATORS, setting.trouble_us + setting.settle_us))
     return [*kept, *more(brokers)]
 
 
@@ -168,10 +177,12 @@ def _programs(setting: Setting) -> Iterator[Program]:
     pace, restless_us = setting.pace, setting.trouble_us
     for name, servers in PUBLISHERS:
         yield Publisher(name, servers, pace, setting.messages, setting.calm)
-    for name, servers, filters, qos, leaves in RESIDENTS:
-        yield Resident(name, servers, pace, filters, qos, restless_us, leaves)
+    for name, servers, filters, qos, leaves, lasts in RESIDENTS:
+        yield Resident(name, servers, pace, filters, qos, restless_us, leaves, lasts)
     for name, servers, asks, qos, due, group in SUBSCRIBERS:
         yield Subscriber(name, servers, pace, asks, qos, due, group)
+    for name, servers, asks in CROWD if setting.balances else ():
+        yield Subscriber(name, servers, pace, asks, 1, asks)
     for name, servers, delay_s in MORTALS:
         yield Mortal(name, servers, pace, delay_s, restless_us)
 
@@ -179,7 +190,9 @@ def _programs(setting: Setting) -> Iterator[Program]:
 def in_the_end(stage: Stage, brokers: Brokers, programs: tuple[Program, ...], setting: Setting) -> Invariant:
     """Where everybody is when the trouble is over."""
     if setting.drains:
-        return Emptied(brokers, setting.trouble_us + setting.settle_us)
+        return Emptied(brokers, setting.drains, setting.trouble_us + setting.settle_us)
+    if setting.balances:
+        return Even(brokers, setting.settings, setting.trouble_us + setting.settle_us)
     if setting.recruits:
         return InPlace(brokers)
     return Found(stage, brokers) if setting.moves else AtHome(programs, brokers)
@@ -189,6 +202,7 @@ def promises(
     brokers: Brokers, programs: tuple[Program, ...], setting: Setting, in_the_end: Invariant
 ) -> list[Invariant]:
     residents = [each for each in programs if isinstance(each, Resident)]
+    lasting = [each for each in residents if each.lasts]
     listeners = [each for each in programs if isinstance(each, Listener)]
     mortals = [each for each in programs if isinstance(each, Mortal)]
     written, once = Written(lambda publication: key_of(publication.payload)), WillsOnce(mortals)
@@ -196,10 +210,10 @@ def promises(
     return [
         written,
         AcknowledgedIsDurable(written),
-        Messages(brokers, written, residents),
+        Messages(brokers, written, lasting),
         Shared(brokers, written, [each for each in programs if isinstance(each, Subscriber)]),
-        NothingGivenUp(brokers, written, residents),
-        OnlyUnsettledAgain(brokers, written, residents),
+        NothingGivenUp(brokers, written, lasting),
+        OnlyUnsettledAgain(brokers, written, lasting),
         ToldOnce(written, [each for each in listeners if not getattr(each, "group", "")]),
         Heard(listeners),
         OneOwner(),
@@ -213,7 +227,7 @@ def promises(
         once,
         NotOfTheLiving(brokers, residents),
         WillsAreTold(brokers, once, mortals),
-        Bounded(brokers, until_us, setting.look_us),
+        Bounded(brokers, until_us, setting.look_us, len(CROWD) if setting.balances else 0),
         NobodyIsOusted(),
         Recovers(programs, setting.trouble_us + setting.recovery_us),
         in_the_end,

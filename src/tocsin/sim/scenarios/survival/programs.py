@@ -249,7 +249,8 @@ class Resident(Listener):
     """Has a home, a will, filters that it keeps, and others that it subscribes to and unsubscribes from.
 
     Its connection breaks now and then. One that ``leaves`` also disconnects in order, and a new process of it comes
-    for the session, sometimes to another of its servers.
+    for the session, sometimes to another of its servers. Unless its session ``lasts``, nothing of it outlives a
+    connection: it subscribes anew each time.
     """
 
     def __init__(
@@ -261,8 +262,10 @@ class Resident(Listener):
         qos: int,
         restless_us: int,
         leaves: bool,
+        lasts: bool = True,
     ) -> None:
         super().__init__(name, servers, pace, qos)
+        self.lasts = lasts
         self.filters = filters  # the first is kept
         self._restless_s = restless_us / 1_000_000
         self._leaves = leaves
@@ -270,7 +273,7 @@ class Resident(Listener):
 
     async def run(self, process: SimulatedProcess) -> None:
         servers = self.servers
-        self.expiry_s = self.pace.resident_expiry_s()
+        self.expiry_s = self.pace.resident_expiry_s() if self.lasts else 0
         while True:
             self.servers = servers if self._is_over() or random_bits(8) % 4 else servers[::-1]
             will = self._will(self.instance + 1)

@@ -20,13 +20,7 @@ from tocsin.sim.chance import MILLION
 from tocsin.sim.process.stage import LOG
 from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.scenarios.survival.programs import WILLS, Mortal, Resident, key_of
-from tocsin.sim.scenarios.survival.promises.looking import (
-    RESTARTED,
-    STANDS_IN,
-    Brokers,
-    Running,
-    ServedClient,
-)
+from tocsin.sim.scenarios.survival.promises.looking import STANDS_IN, Brokers, Running, ServedClient
 from tocsin.sim.world import World
 
 LOOKS_US = (
@@ -145,8 +139,7 @@ class NotOfTheLiving(Invariant):
         if broker.node == later.node:
             return broker.began_us < later.since_us
         at_us, at = broker.heard_of(client)
-        exact = self._world.node(broker.node).clock is None
-        return exact and at == later.broker != served.broker and at_us > served.since_us
+        return at == later.broker != served.broker and at_us > served.since_us
 
 
 class _Witness(NamedTuple):
@@ -164,8 +157,9 @@ class _Witness(NamedTuple):
 
 class WillsAreTold(Invariant):
     """The will of a mortal that dies is published, unless all brokers that knew it ended before: also those that ended
-    while their CONNACK was on its way to the mortal. The will of a living one is not, unless its broker was taken for
-    lost, with the client behind it.
+    while their CONNACK was on its way to the mortal. A broker that ends alone with a will excuses nothing if it has a
+    backup that is in step: CONNACK waits for those. The will of a living mortal is not published, unless its broker was
+    taken for lost since the mortal came, with the client behind it, or has ended.
 
     That a broker had it in its queue for the log does not matter: until the log has it, backups that knew it when it
     went there must know it.
@@ -178,7 +172,8 @@ class WillsAreTold(Invariant):
         self._once = once
         self._mortals = {each.name: each for each in mortals}
         self._lost: dict[tuple[str, int], None] = {}  # wills that nobody knows any more
-        self._mourned: dict[str, None] = {}  # brokers that were taken for lost
+        self._mourned_us: dict[str, int] = {}  # brokers that were taken for lost → when that was last
+        self._lives: dict[str, tuple[Running | None, int]] = {}  # mortal → who let it in, and when
         self._witnesses: dict[
             tuple[str, int], list[_Witness]
         ] = {}  # will → who knew it when it went to the log
@@ -187,18 +182,31 @@ class WillsAreTold(Invariant):
 
     def attach(self, world: World) -> None:
         world.observers.on_entry(LOG.name, self._look)
-        for words in (STANDS_IN, RESTARTED):
-            world.observers.on_say(words, self._on_mourned)
+        self._world = world
+        world.observers.on_say(STANDS_IN, self._on_mourned)
         world.observers.on_say("alive", self._on_alive)
 
     def _on_alive(self, name: Address, say: Say) -> None:
         """It may have come to another process within the same try."""
-        will = (name, self._mortals[name].lived)
+        mortal = self._mortals[name]
+        will = (name, mortal.lived)
         if self._is_known(will):
             self._lost.pop(will, None)
+        broker = self._brokers.at(mortal.lived_at)
+        self._lives[name] = (
+            None if broker is None or broker.served(name) is None else broker,
+            self._world.now_us,
+        )
 
     def _on_mourned(self, broker: Address, say: Say) -> None:
-        self._mourned[str(say.facts["broker"])] = None
+        self._mourned_us[str(say.facts["broker"])] = self._world.now_us
+
+    def _may_seem_dead(self, mortal: Mortal) -> bool:
+        """Whether a living mortal's broker has ended, or was taken for lost with the mortal behind it."""
+        broker, since_us = self._lives.get(mortal.name, (None, 0))
+        if broker is None or not self._brokers.is_running(broker):
+            return True
+        return self._mourned_us.get(broker.name, -1) >= since_us
 
     def _look(self, entry: Entry) -> None:
         if said_reference(entry.subject) is not None:
@@ -207,7 +215,7 @@ class WillsAreTold(Invariant):
         mortal = self._mortals.get(publication.client)
         if mortal is not None and publication.topic.startswith(WILLS):
             alive = key_of(publication.payload)[1] == mortal.lived and not mortal.died
-            if alive and mortal.lived_at not in self._mourned:
+            if alive and not self._may_seem_dead(mortal):
                 self.broken(f"the will of {mortal.name} is published, which lives")
 
     def _on_will(self, broker: Running, publication: Publication, will_id: str) -> None:
@@ -225,6 +233,20 @@ class WillsAreTold(Invariant):
             will = (mortal.name, mortal.lived or mortal.tries)
             if self._knows(dead, will) and not self._is_known(will):
                 self._lost[will] = None
+                if mortal.lived and (backup := self._in_step(dead, mortal.name)):
+                    self.broken(f"{dead.node} has ended with the will of {will}, which {backup} should know")
+
+    def _in_step(self, dead: Running, client: str) -> str:
+        """A backup that has all that a broker had to say of a client; empty: none."""
+        if dead.served(client) is None:
+            return ""
+        for recipient in dead.recipients.values():
+            if dead.says_all_of(client, recipient):
+                for process in self._brokers.named(recipient.backup):
+                    copy = process.copies.get(dead.name)
+                    if copy is not None and copy.series == recipient.series:
+                        return process.node
+        return ""
 
     def _is_known(self, will: tuple[str, int]) -> bool:
         running = self._brokers.running()

@@ -116,6 +116,17 @@ class Running:
         self._parts = broker.parts
         self._replication = broker.parts.replication
         self.clearance = Clearance(broker.member)
+        self._heard: dict[
+            str, tuple[int, str]
+        ] = {}  # client → when it came to which broker, as was heard last
+        takeovers = broker.parts.takeovers
+        came = takeovers.came
+
+        def tapped(client: str, at: str, owner: str = "") -> None:
+            self._heard[client] = (world.now_us, at)
+            came(client, at, owner)
+
+        takeovers.came = tapped  # type: ignore[method-assign, assignment]
 
     @property
     def name(self) -> str:
@@ -153,6 +164,11 @@ class Running:
         return tuple(client for client, each in present.items() if each.delivery.here)
 
     @property
+    def drains(self) -> bool:
+        """Whether it is being emptied, and takes no new clients."""
+        return self._parts.removal.drains
+
+    @property
     def clientele(self) -> dict[str, dict[str, object]]:
         """The state that backups should have: the clients, with all their subscriptions."""
         state = self._replication.client_state
@@ -166,6 +182,12 @@ class Running:
     @property
     def recipients(self) -> Mapping[Role, Recipient]:
         return self._replication.primary.recipients
+
+    def says_all_of(self, client: str, backup: Recipient) -> bool:
+        """Whether a backup has answered for all that there was to say of a client."""
+        if not backup.whole or backup.degraded or backup.declined:
+            return False
+        return all(client not in each for each in (backup._dirty, backup._flying, backup._pending))
 
     @property
     def links(self) -> Mapping[str, Link]:
@@ -210,9 +232,8 @@ class Running:
         return tuple(each.record_id for each in self.wills(client))
 
     def heard_of(self, client: str) -> tuple[int, str]:
-        """When it was last told that a client came to a broker, by its clock, and to which."""
-        at_us, broker, _ = self._parts.takeovers._machine._recent.get(client, (0, "", ""))
-        return at_us, broker
+        """When it was last told that a client came to a broker, and to which."""
+        return self._heard.get(client, (0, ""))
 
     def held(self) -> dict[str, int]:
         """How much of what there is, for bounds."""

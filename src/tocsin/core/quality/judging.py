@@ -1,0 +1,123 @@
+"""Whether one message is for a subscription that has a request.
+
+    judge(request, offered, payload, qos) -> Verdict
+
+It follows from the message alone, and from what its stream offered when it was published: so a message that is read
+from the log later, or by another broker, gets the same verdict as one that has just come.
+
+``where`` is about the fields of a JSON object. A field of an object inside it is named with a dot (``reading.value``).
+Strings, numbers and booleans can be compared; lists and nulls count as missing. A payload that is no JSON object
+satisfies nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import Any, Final
+
+import msgspec
+
+from tocsin.core.quality.matching import NOTHING, Mismatch, meets, mismatch
+from tocsin.core.quality.texts import condition_of, offer_said, request_of
+from tocsin.model.publication import Publication
+from tocsin.model.stream import Value
+
+OFFER: Final = "$offer"  # the key of a stream's metadata that has its offer
+
+_decoder: Final = msgspec.json.Decoder()
+
+
+class Verdict(Enum):
+    """What becomes of a message."""
+
+    DELIVER = "deliver"
+    LEAVE_OUT = "leave out"  # by its partition, or its fields
+    MISMATCH = "mismatch"
+
+
+def offer_in(metadata: Mapping[str, Value] | None) -> str:
+    """The text of what a stream offers; empty: nothing."""
+    said = metadata.get(OFFER) if metadata else None
+    return said if isinstance(said, str) else ""
+
+
+def lifespan_s(offered: str) -> int | None:
+    """How long a message of a stream is of use that does not say so itself, in whole seconds; None: for ever."""
+    offer = offer_said(offered)
+    if offer is None or offer.lifespan_us is None:
+        return None
+    return -(-offer.lifespan_us // 1_000_000)
+
+
+class Judge:
+    """Judges messages. The fields of the last payload are remembered: most messages have several subscribers."""
+
+    __slots__ = ("_fields", "_payload")
+
+    def __init__(self) -> None:
+        self._payload = b""
+        self._fields: Mapping[str, Value] = {}
+
+    def judge(self, request: str, offered: str, payload: bytes, qos: int) -> Verdict:
+        """By the canonical text of a request, and the text of an offer."""
+        asked = request_of(request)
+        offer = (offer_said(offered) if offered else None) or NOTHING
+        if not meets(offer, asked):
+            return Verdict.LEAVE_OUT
+        if mismatch(offer, asked, qos) is not None:
+            return Verdict.MISMATCH
+        if asked.where is not None and not condition_of(asked.where).matches(self._fields_of(payload)):
+            return Verdict.LEAVE_OUT
+        return Verdict.DELIVER
+
+    def fits(self, request: str, message: Publication) -> bool:
+        """Whether a message that says itself what its stream offered is for a subscription."""
+        verdict = self.judge(request, offer_in(message.keys), message.payload, message.qos)
+        return verdict is Verdict.DELIVER
+
+    def _fields_of(self, payload: bytes) -> Mapping[str, Value]:
+        if payload is not self._payload:
+            self._payload, self._fields = payload, fields_of(payload)
+        return self._fields
+
+
+def why(request: str, offered: str, qos: int) -> Mismatch | None:
+    """Why a message was not for a subscription."""
+    return mismatch((offer_said(offered) if offered else None) or NOTHING, request_of(request), qos)
+
+
+def fields_of(payload: bytes) -> Mapping[str, Value]:
+    """The fields of a JSON object, as predicates see them; none of anything else."""
+    if payload.lstrip()[:1] != b"{":
+        return {}
+    try:
+        found = _decoder.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {}
+    return _Fields(found)
+
+
+class _Fields(Mapping[str, Value]):
+    """The fields, looked up as they are asked for: a payload may have thousands, and a predicate asks for few."""
+
+    __slots__ = ("_object",)
+
+    def __init__(self, found: dict[str, Any]) -> None:
+        self._object = found
+
+    def __getitem__(self, key: str) -> Value:
+        found: Any = self._object.get(key)
+        if found is None and "." in key:
+            found = self._object
+            for step in key.split("."):
+                found = found.get(step) if isinstance(found, dict) else None
+        if not isinstance(found, str | int | float | bool):
+            raise KeyError(key)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._object)
+
+    def __len__(self) -> int:
+        return len(self._object)

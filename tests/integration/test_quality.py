@@ -1,0 +1,231 @@
+"""Offers and requests between clients of two clusters: what matches is delivered, what does not is told both ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from mqtt5 import PublishPacket, QoS, SubAckPacket, SubscribePacket, TopicFilter
+
+from tests.integration.peers import Connect, Peers
+from tests.integration.running import DEADLINE_S, Heard, until, up
+from tests.unit.broker.harness import Peer
+from tocsin.client import Client, Offer, QualityInvalid, Request
+from tocsin.client.blocking import Subscription
+from tocsin.errors import DeadlineExceeded
+
+SOON_S = 1.0  # in which a message that is not to come would have come
+
+
+@pytest.fixture(scope="module")
+def network() -> Iterator[dict[str, Any]]:
+    with up(level="error") as line:
+        yield line
+
+
+@pytest.fixture
+async def connect(network: dict[str, Any]) -> Any:
+    peers = Peers({each["id"]: (each["host"], each["port"]) for each in network["brokers"]})
+    yield peers.connect
+    await peers.close()
+
+
+def url(network: dict[str, Any], broker: str) -> str:
+    found = next(each for each in network["brokers"] if each["id"] == broker)
+    return f"mqtt://{found['host']}:{found['port']}"
+
+
+def first(sensor: Client, topic: str, wanted: Subscription) -> None:
+    """Return when a message gets to a subscription: at QoS 0 a SUBACK waits for no other broker."""
+    for _ in range(100):
+        sensor.publish(topic, -1)
+        with contextlib.suppress(DeadlineExceeded):
+            wanted.get(0.2)
+            return
+    pytest.fail(f"nothing came on {topic}")
+
+
+async def subscribe(peer: Peer, *names: str, qos: int = 0, **properties: str) -> list[int]:
+    packet = SubscribePacket(1, [TopicFilter(name, max_qos=QoS(qos)) for name in names])
+    packet.user_properties.extend((f"request.{key}", value) for key, value in properties.items())
+    peer.send(packet)
+    return [int(code) for code in (await peer.first(SubAckPacket)).reason_codes]
+
+
+async def nothing(peer: Peer) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(SOON_S):
+            raise AssertionError(f"unexpected: {await peer.first(PublishPacket)}")
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_only_what_satisfies_a_predicate_over_fields_is_delivered(network: dict[str, Any], qos: int) -> None:
+    topic = f"where/{qos}"
+    with (
+        Client(url(network, "south-1")) as reader,
+        Client(url(network, "north-1")) as sensor,
+        reader.subscribe(topic, qos=qos, request=Request(where="reading.temp > 30")) as hot,
+        reader.subscribe(f"{topic}/+", qos=qos) as others,
+    ):
+        for temp in (20, 31, 5, 40):
+            sensor.publish(topic, {"reading": {"temp": temp}}, qos=qos)
+        sensor.publish(f"{topic}/end", b"end", qos=qos)
+        assert others.get(DEADLINE_S).payload == b"end"
+        assert [hot.get(DEADLINE_S).json()["reading"]["temp"] for _ in range(2)] == [31, 40]
+        with pytest.raises(DeadlineExceeded):
+            hot.get(0.2)
+
+
+async def test_what_is_read_from_the_log_later_is_judged_alike(connect: Connect) -> None:
+    reader = await connect("south-1", "later", 600)
+    assert await subscribe(reader, "later/#", qos=1, where="n > 2") == [1]
+    reader.writer.transport.abort()
+    sensor = await connect("north-1", "later-sensor")
+    for number in range(5):
+        sensor.send(
+            PublishPacket("later/a", b'{"n": %d}' % number, qos=QoS.AT_LEAST_ONCE, packet_id=number + 1)
+        )
+    await asyncio.sleep(SOON_S / 2)
+    back = await connect("south-2", "later", 600)
+    got = [(await back.first(PublishPacket)).payload for _ in range(2)]
+    assert got == [b'{"n": 3}', b'{"n": 4}']
+    await nothing(back)
+
+
+async def test_a_mismatch_is_granted_and_told_both_ends(connect: Connect) -> None:
+    sensor, reader = await connect("north-1", "slow"), await connect("south-1", "impatient")
+    assert await subscribe(sensor, "$qos/incompatible/#") == [0] == await subscribe(reader, "$qos/+/#")
+    said = PublishPacket("pump/7", b"0", user_properties=[("offer.deadline", "500ms")])
+    sensor.send(said)
+    await asyncio.sleep(SOON_S / 2)
+    assert await subscribe(reader, "pump/+", deadline="100ms") == [0]
+    news = await reader.first(PublishPacket)
+    assert news.topic == "$qos/incompatible/pump/7"
+    assert json.loads(news.payload) == {
+        "v": 1,
+        "policy": "deadline",
+        "offered": "500ms",
+        "requested": "100ms",
+        "peer": "",
+    }
+    told = await sensor.first(PublishPacket)
+    assert told.topic == news.topic and json.loads(told.payload)["peer"] == "impatient"
+    sensor.send(PublishPacket("pump/7", b"1"))
+    await nothing(reader)
+    sensor.send(PublishPacket("pump/7", b"2", user_properties=[("offer.deadline", "50ms")]))
+    await asyncio.sleep(SOON_S / 2)
+    sensor.send(PublishPacket("pump/7", b"3"))
+    async with asyncio.timeout(DEADLINE_S):
+        while (await reader.first(PublishPacket)).payload != b"3":
+            pass
+
+
+async def test_a_strict_request_is_refused_with_the_policy(connect: Connect) -> None:
+    sensor, reader = await connect("north-1", "strict-sensor"), await connect("south-1", "strict-reader")
+    sensor.send(PublishPacket("strict/1", b"0", user_properties=[("offer.ownership", "exclusive")]))
+    await asyncio.sleep(SOON_S / 2)
+    packet = SubscribePacket(1, [TopicFilter("$qos/ownership=shared,strict=yes/strict/#")])
+    reader.send(packet)
+    answer = await reader.first(SubAckPacket)
+    assert [int(code) for code in answer.reason_codes] == [0x83]
+    assert answer.reason_str == "strict/1 offers ownership exclusive; shared is requested"
+
+
+async def test_requests_that_cannot_be_read_are_refused_by_name(connect: Connect) -> None:
+    reader = await connect("south-1", "wrong")
+    reader.send(SubscribePacket(1, [TopicFilter("$qos/deadline=soon/a"), TopicFilter("a", max_qos=QoS(0))]))
+    answer = await reader.first(SubAckPacket)
+    assert [int(code) for code in answer.reason_codes] == [0x8F, 0]
+    assert answer.reason_str is not None and "deadline is a whole number" in answer.reason_str
+    assert await subscribe(reader, "a", "$share/g/a", separation="1s", colour="red") == [0x83, 0x83]
+    assert await subscribe(reader, "$share/g/a", "$streams/a = 1", separation="1s") == [0x8F, 0x8F]
+    with pytest.raises(QualityInvalid, match="there is no policy 'colour'"):
+        Client("mqtt://127.0.0.1:1").subscribe("a", request="colour=red")
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_separation_gives_the_first_and_then_the_last_of_each_period(
+    network: dict[str, Any], qos: int
+) -> None:
+    with (
+        Client(url(network, "south-1")) as reader,
+        Client(url(network, "north-1")) as sensor,
+        reader.subscribe(f"fast/{qos}", qos=1, request=Request(separation_us=400_000)) as slow,
+    ):
+        first(sensor, f"fast/{qos}", slow)
+        for number in range(100):
+            sensor.publish(f"fast/{qos}", number, qos=qos)
+        got: list[int] = []
+        while 99 not in got:
+            got.append(slow.get(DEADLINE_S).json())
+        assert [number for number in got if number >= 0] == sorted({number for number in got if number >= 0})
+        assert len(got) < 100
+
+
+def test_a_31_client_asks_by_the_filter_alone(
+    network: dict[str, Any], debian_program: Callable[[str, str], str]
+) -> None:
+    program = debian_program("mosquitto_sub", "mosquitto-clients")
+    host, _, port = url(network, "south-2").removeprefix("mqtt://").partition(":")
+    name = "$qos/where=temp > 30,partition=hall-*/old/#"
+    sub = Heard([program, "-h", host, "-p", port, "-V", "mqttv311", "-v", "-t", name])
+    with Client(url(network, "north-1")) as sensor:
+        time.sleep(SOON_S)  # mosquitto_sub does not say when it is subscribed
+        for topic, hall, temp in (("old/1", "hall-1", 31), ("old/2", "yard", 32), ("old/1", "hall-1", 3)):
+            sensor.publish(topic, {"temp": temp}, qos=1, offer=Offer(partition=(hall,)))
+        sensor.publish("old/3", {"temp": 99}, qos=1, offer="partition=hall-9")
+        until(lambda: len(sub.lines) >= 2, lambda: None, "both messages")
+        assert sub.lines == ['old/1 {"temp":31}', 'old/3 {"temp":99}']
+        sub.stop()
+
+
+def test_a_query_may_have_a_request(network: dict[str, Any]) -> None:
+    with Client(url(network, "north-1")) as sensor:
+        sensor.stream("kinds/a", kind="quick").publish("1", qos=1)
+
+    async def ask() -> None:
+        peers = Peers({each["id"]: (each["host"], each["port"]) for each in network["brokers"]})
+        reader, writer = await peers.connect("south-1", "asks"), await peers.connect("north-1", "says")
+        assert await subscribe(reader, "$query/kind = 'quick'", where="n = 2") == [0]
+        properties = [("meta.kind", "quick")]
+        for number in range(4):
+            writer.send(PublishPacket("kinds/b", b'{"n": %d}' % number, user_properties=properties))
+        assert (await reader.first(PublishPacket)).payload == b'{"n": 2}'
+        await peers.close()
+
+    asyncio.run(ask())
+
+
+async def test_a_missed_deadline_is_told_publisher_and_subscriber(connect: Connect) -> None:
+    sensor, reader = await connect("north-1", "beats"), await connect("south-1", "listens")
+    assert await subscribe(sensor, "$qos/offered-deadline/#") == [0]
+    assert await subscribe(reader, "$qos/requested-deadline/+") == [0]
+    sensor.send(PublishPacket("beat", b"0", user_properties=[("offer.deadline", "200ms")]))
+    assert await subscribe(reader, "beat", deadline="300ms") == [0]
+    told = await sensor.first(PublishPacket)
+    assert told.topic == "$qos/offered-deadline/beat"
+    assert json.loads(told.payload)["deadline"] == "200ms" and json.loads(told.payload)["total"] >= 1
+    while (news := await reader.first(PublishPacket)).topic == "beat":
+        pass
+    assert news.topic == "$qos/requested-deadline/beat"
+    first, again = json.loads(news.payload), json.loads((await reader.first(PublishPacket)).payload)
+    assert first["deadline"] == "300ms" and again["total"] == first["total"] + again["change"]
+
+
+async def test_who_keeps_a_deadline_hears_nothing(connect: Connect) -> None:
+    sensor, reader = await connect("north-1", "steady"), await connect("south-1", "calm")
+    assert await subscribe(sensor, "$qos/#") == [0] == await subscribe(reader, "$qos/#")
+    sensor.send(PublishPacket("steady", b"0", user_properties=[("offer.deadline", "20s")]))
+    assert await subscribe(reader, "steady", deadline="20s") == [0]
+    for qos in (0, 1):
+        packet = PublishPacket("steady", b"1", qos=QoS(qos), packet_id=qos or None)
+        sensor.send(packet)
+    got: list[bytes] = []
+    while got.count(b"1") < 2:  # the first one may have been too early for the reader
+        got.append((await reader.first(PublishPacket)).payload)
+    await nothing(reader)
