@@ -549,7 +549,9 @@ class Parts:
 
     def _judges(self) -> bool:
         """Whether it has to be known what was said of the stream of an entry of the message log."""
-        return self.exchange.queries.is_judging() or self._ports.member.in_doubt(now_us())
+        exchange = self.exchange
+        doubt = self._ports.member.in_doubt(now_us())
+        return exchange.queries.is_judging() or exchange.requests.compares or doubt
 
     def _take(self, entry: Entry, publication: Publication) -> bool:
         """A message that the log has brought; whether anybody here wants it."""
