@@ -55,7 +55,9 @@ class Log:
         log = await self.store.log(NAMES.snapshots)
         pieces = take(self.state)
         subject = NAMES.snapshot_subject("s")
-        first, *_ = await log.append(tuple(Record(subject, each, f"s{place}") for place, each in enumerate(pieces)))
+        first, *_ = await log.append(
+            tuple(Record(subject, each, f"s{place}") for place, each in enumerate(pieces))
+        )
         manifest = Manifest(self.position, 1, subject, len(pieces), first)
         await (await self.store.table(NAMES.table)).put(KEY, MANIFEST.write(manifest))
 
