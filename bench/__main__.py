@@ -22,6 +22,7 @@ BENCHES = {
     "sim": "events a second of the simulator, beside a bare event heap",
     "storm": "the clients of a killed broker come to its backup at once: until all are served, and who notices",
     "takeover": "until a backup serves a lost broker's clients, by their subscriptions: local beside remote",
+    "tiers": "the leader's work when a routing broker leaves, beside the way before; bytes that brokers are told",
     "told": "from a frozen broker to service elsewhere, told of its loss and not; what a watcher costs",
     "store": "appends, reads and watches on JetStream, one and three servers, beside plain nats-py",
 }
