@@ -14,6 +14,7 @@ BENCHES = {
     "connections": "what a new connection costs a broker, clean and with a session, beside mosquitto",
     "coordinator": "a change on its way to another broker; commands applied; snapshots of 100 000 streams",
     "detection": "how soon a dead broker is missed, how often a living one, beside fixed time-outs; heartbeat bytes",
+    "leader": "the coordinator's processor time while a tenth of a thousand brokers fails, beside one of them",
     "query": "a change against up to a million standing queries, a new query against as many streams",
     "replication": "bytes and CPU of a change, a position and a resync, from a broker to its two backups",
     "sim": "events a second of the simulator, beside a bare event heap",
