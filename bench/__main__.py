@@ -25,16 +25,19 @@ BENCHES = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    given = sys.argv[1:] if argv is None else list(argv)
+    if given[:1] == ["draw"]:
+        return int(importlib.import_module("bench.draw").main(given[1:]))
     names = "\n".join(f"  {name:11} {what}" for name, what in BENCHES.items())
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Measure Tocsin; every figure stands beside a peer's, measured in the same run.",
-        epilog=f"measurements:\n{names}",
+        epilog=f"measurements:\n{names}\n\n`python -m bench draw NAME` draws what a measurement kept.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="which ones; all if none is named")
     parser.add_argument("--quick", action="store_true", help="smaller and rougher, in under a minute each")
-    chosen = parser.parse_args(argv)
+    chosen = parser.parse_args(given)
     unknown = [name for name in chosen.names if name not in BENCHES]
     if unknown:
         parser.error(f"there is no measurement {unknown[0]!r}; name one of {', '.join(BENCHES)}")

@@ -26,6 +26,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table as Grid
 
+from bench.assignment import rates
 from bench.assignment.figures import Growth, Reached, Report, Row, Timed
 from bench.assignment.networks import SUBSCRIBERS, Network, drawn, networks, uniform
 from bench.assignment.plot import plot
@@ -253,6 +254,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bench assignment", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small networks, in under a minute")
     arguments = parser.parse_args(argv)
+    CONSOLE.print("eq. 7 by data, and by pairs of client and subscription", markup=False)
+    for load in rates.measure(arguments.quick):
+        CONSOLE.print(rates.words(load), markup=False, highlight=False)
     report = measure(arguments.quick)
     worse = [
         row.network

@@ -22,6 +22,8 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[2]
 ROOT_PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s]+)(#[^)\s]*)?\)")
+ROW = re.compile(r"^\|.*$", re.MULTILINE)
+THOUSANDS = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")  # between the digits of 12 345
 LANGUAGES = {".py": "python", ".toml": "toml", ".sh": "sh", ".sql": "sql"}
 
 
@@ -50,7 +52,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lead the links to code to their pages."""
+    """Lead the links to code to their pages, and keep the numbers of tables on one line."""
 
     def lead(match: re.Match[str]) -> str:
         path = _code(page.file.src_uri, match[2])
@@ -59,7 +61,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         target = posixpath.relpath(f"source/{path}.md", posixpath.dirname(page.file.src_uri) or ".")
         return f"{match[1]}{target})"
 
-    return markdown if page.file.src_uri.startswith("source/") else LINK.sub(lead, markdown)
+    if page.file.src_uri.startswith("source/"):
+        return markdown
+    return LINK.sub(lead, ROW.sub(lambda row: THOUSANDS.sub("\u00a0", row[0]), markdown))
 
 
 def _root_page(text: str) -> str:

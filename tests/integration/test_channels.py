@@ -17,6 +17,8 @@ import paho.mqtt.client as paho
 import psutil
 import pytest
 from mqtt5 import (
+    ConnAckPacket,
+    ConnectPacket,
     PubAckPacket,
     PublishPacket,
     QoS,
@@ -36,6 +38,7 @@ from tocsin.errors import PublishRefused
 from tocsin.model.results import k_of
 from tocsin.runtime.network.directory import read_network
 from tocsin.store.jetstream.store import JetStreamStore
+from tocsin.wire.mqtt.connect import V5
 
 pytest.importorskip("pyarrow", reason="the extra spark is not installed")
 
@@ -258,3 +261,43 @@ def test_mosquitto_sub_and_mqtt_311_get_results_as_json(
         old.stop()
     said = json.loads(sub.lines[0].removeprefix(f"{name} "))
     assert said == json.loads(old.heard[0][1]) == {"n": 1, "text": "grüße"}
+
+
+async def test_results_of_10_kb_to_10_mb_arrive_whole_and_in_order(
+    ready: dict[str, Any], pipeline: Pipeline[JetStreamStore]
+) -> None:
+    """At a client that is there, at another broker where it comes back, and in answers to its questions."""
+    large, name = ("Near", ("large",)), "$channel/Near/large"
+    sizes = (10_000, 100_000, 1_000_000, 10_000_000)
+    at = {each["id"]: f"mqtt://{each['host']}:{each['port']}" for each in ready["brokers"]}
+
+    def results(first: int) -> list[dict[str, Any]]:
+        """Each with a text that no other has, of that length."""
+        return [{"n": first + i, "text": f"{first + i:08}" * (size // 8)} for i, size in enumerate(sizes)]
+
+    async def read(inbox: Subscription) -> list[dict[str, Any]]:
+        async with asyncio.timeout(DEADLINE_S):
+            return [json.loads((await anext(inbox)).text) for _ in sizes]
+
+    narrow = await small(ready, "north-1", "narrow", max_packet_size=500_000)
+    await subscribe(narrow, name)
+    async with AsyncClient([at["north-1"]], client_id="wide", session_expiry_s=600) as client:
+        inbox = await client.subscribe(name, qos=1)
+        await pipeline.tick({large: results(0)})
+        assert await read(inbox) == results(0)
+        pulled = await client.results("Near", "large", newest=1)
+        assert [each.value for each in pulled.results] == results(0)[-1:]
+    assert await take(narrow, 2) == [0, 1]  # what is larger than it takes is left out
+    narrow.close()
+    await pipeline.tick({large: results(4)})  # while it is away
+    async with AsyncClient([at["south-1"]], client_id="wide", session_expiry_s=600) as client:
+        assert await read(await client.subscribe(name, qos=1)) == results(4)
+
+
+async def small(ready: dict[str, Any], broker: str, client: str, *, max_packet_size: int) -> Peer:
+    """A client that takes no larger packets."""
+    where = next(each for each in ready["brokers"] if each["id"] == broker)
+    peer = Peer(*await asyncio.open_connection(where["host"], where["port"]), V5)
+    peer.send(ConnectPacket(client, clean_start=True, max_packet_size=max_packet_size))
+    assert int((await peer.receive(ConnAckPacket)).reason_code) == 0
+    return peer

@@ -99,7 +99,7 @@ async def test_what_is_read_from_the_log_later_is_judged_alike(connect: Connect)
 
 async def test_a_mismatch_is_granted_and_told_both_ends(connect: Connect) -> None:
     sensor, reader = await connect("north-1", "slow"), await connect("south-1", "impatient")
-    assert await subscribe(sensor, "$qos/#") == [0] == await subscribe(reader, "$qos/incompatible/#")
+    assert await subscribe(sensor, "$qos/incompatible/#") == [0] == await subscribe(reader, "$qos/+/#")
     said = PublishPacket("pump/7", b"0", user_properties=[("offer.deadline", "500ms")])
     sensor.send(said)
     await asyncio.sleep(SOON_S / 2)
@@ -199,3 +199,33 @@ def test_a_query_may_have_a_request(network: dict[str, Any]) -> None:
         await peers.close()
 
     asyncio.run(ask())
+
+
+async def test_a_missed_deadline_is_told_publisher_and_subscriber(connect: Connect) -> None:
+    sensor, reader = await connect("north-1", "beats"), await connect("south-1", "listens")
+    assert await subscribe(sensor, "$qos/offered-deadline/#") == [0]
+    assert await subscribe(reader, "$qos/requested-deadline/+") == [0]
+    sensor.send(PublishPacket("beat", b"0", user_properties=[("offer.deadline", "200ms")]))
+    assert await subscribe(reader, "beat", deadline="300ms") == [0]
+    told = await sensor.first(PublishPacket)
+    assert told.topic == "$qos/offered-deadline/beat"
+    assert json.loads(told.payload)["deadline"] == "200ms" and json.loads(told.payload)["total"] >= 1
+    while (news := await reader.first(PublishPacket)).topic == "beat":
+        pass
+    assert news.topic == "$qos/requested-deadline/beat"
+    first, again = json.loads(news.payload), json.loads((await reader.first(PublishPacket)).payload)
+    assert first["deadline"] == "300ms" and again["total"] == first["total"] + again["change"]
+
+
+async def test_who_keeps_a_deadline_hears_nothing(connect: Connect) -> None:
+    sensor, reader = await connect("north-1", "steady"), await connect("south-1", "calm")
+    assert await subscribe(sensor, "$qos/#") == [0] == await subscribe(reader, "$qos/#")
+    sensor.send(PublishPacket("steady", b"0", user_properties=[("offer.deadline", "20s")]))
+    assert await subscribe(reader, "steady", deadline="20s") == [0]
+    for qos in (0, 1):
+        packet = PublishPacket("steady", b"1", qos=QoS(qos), packet_id=qos or None)
+        sensor.send(packet)
+    got: list[bytes] = []
+    while got.count(b"1") < 2:  # the first one may have been too early for the reader
+        got.append((await reader.first(PublishPacket)).payload)
+    await nothing(reader)

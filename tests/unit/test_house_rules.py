@@ -61,3 +61,12 @@ def test_nothing_is_imported_under_its_own_name_again(tree: str) -> None:
         for match in AGAIN.finditer(module.read_text("utf-8"))
     ]
     assert found == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_paragraph_inside_a_list_does_not_end_it(page: Path) -> None:
+    """It is indented by four, and an empty line follows it: else the site shows all that comes as one paragraph."""
+    text = FENCE.sub("", page.read_text("utf-8"))
+    shallow = re.findall(r"^(?:[-*]|\d+\.) .*\n(?:.+\n)*\n {1,3}(?![ -]|\d+\. ).*", text, re.MULTILINE)
+    unended = re.findall(r"\n\n +(?![-*|]|\d+\. ).+(?:\n.+)*\n(?:[-*]|\d+\.) .*", text)
+    assert shallow + unended == []

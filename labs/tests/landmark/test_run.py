@@ -163,6 +163,7 @@ def test_what_is_simulated_stands_beside_the_paper_where_it_has_that_size() -> N
     name = "Table 4, simulated, 1000 brokers, default, a tenth at once"
     assert figure(name, "somebody stands in for each, mean", found) == (None, 1.5, 3.0)
     assert figure(name, "all have backups again, mean", found) == (None, 3.0, None)
+    assert figure(name, "the leader meanwhile, mean", found) == (None, 1.0, 1.0)
     assert "virtual time" in heading(found)
 
 

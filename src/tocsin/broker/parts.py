@@ -16,7 +16,7 @@ passes it on (``_came_back`` …), or the other one's method as an argument of w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -26,6 +26,7 @@ from tocsin.broker.channels.pulls import Pulls
 from tocsin.broker.channels.result_reader import ResultFiles, ResultSource
 from tocsin.broker.channels.results import Results
 from tocsin.broker.channels.standby_cells import StandbyCellWriter
+from tocsin.broker.client import Client
 from tocsin.broker.delivery.announcements import Arrivals
 from tocsin.broker.delivery.durable import Durable
 from tocsin.broker.delivery.message_log import MessageLog
@@ -80,6 +81,7 @@ from tocsin.core.coordination.participant.signals import (
 from tocsin.core.delivery.stored_session import StoredSession, kept_s
 from tocsin.core.links.signals import Ending as LinkEnding
 from tocsin.core.machine import Event
+from tocsin.core.quality.judging import offer_in
 from tocsin.core.replication.gamma import Left
 from tocsin.core.replication.signals import Policy
 from tocsin.core.survival.announcements import ArrivalClock
@@ -88,6 +90,7 @@ from tocsin.model.channel_names import ChannelNames
 from tocsin.model.network import BrokerInfo, Scheme
 from tocsin.model.publication import Publication
 from tocsin.model.results import Notice
+from tocsin.model.stream import Metadata
 from tocsin.model.subjects import messages_log
 from tocsin.ports import Bus, Cell, Entry, Log, Store, Table, TableSpec
 from tocsin.results.reader import Result
@@ -310,6 +313,7 @@ class Parts:
             clock=self._clock,
             streams_max=limits.streams_per_client,
             metadata_max_bytes=limits.metadata_max_bytes,
+            learned=self._stream_described,
         )
         self.exchange = Exchange(
             Outbox(asyncio.get_running_loop().call_soon),
@@ -613,6 +617,10 @@ class Parts:
     def _queries_prepared(self, primary: str, names: tuple[str, ...], wanted: bool) -> None:
         """Clients of a broker that this one backs locally have these queries, or no longer."""
         self.exchange.queries.stand_by(primary, names, wanted=wanted)
+
+    def _stream_described(self, topic: str, keys: Metadata, publishers: Iterable[Client]) -> None:
+        """What is said of a stream that these clients publish here."""
+        self.exchange.requests.promise(topic, offer_in(keys), publishers)
 
     def _users_changed(self, names: frozenset[str]) -> None:
         """Users who registered are gone, or have another password."""

@@ -42,7 +42,13 @@ class Subscriber:
     """One client with a session, at home at one broker."""
 
     def __init__(
-        self, name: str, home: tuple[str, int], filters: Sequence[str], keep_alive_s: int = KEEP_ALIVE_S
+        self,
+        name: str,
+        home: tuple[str, int],
+        filters: Sequence[str],
+        keep_alive_s: int = KEEP_ALIVE_S,
+        *,
+        watch: bool = True,
     ) -> None:
         self.name = name
         self.home = "{}:{}".format(*home)
@@ -54,6 +60,7 @@ class Subscriber:
             client_id=name,
             session_expiry_s=EXPIRY_S,
             keep_alive_s=keep_alive_s,
+            watch=watch,
             on_connection=self._moved,
         )
         self._reading: asyncio.Task[None] | None = None

@@ -96,7 +96,10 @@ class Sequence(msgspec.Struct, frozen=True):
     detect: Detect = "default"
     promote_after_ms: int = 0
     keep_alive_s: int = 2  # of the subscriber
-    expiry_s: int = 1  # of every second message, where messages expire
+    expiry_s: int = 1  # of every second message, where messages expire …
+    silent_s: int = (
+        6  # … and the keep-alive there, by which alone the subscriber notices that its broker is frozen
+    )
     settle_s: float = 3.0
 
 

@@ -3,7 +3,8 @@
 Four ways: **backup**, where the broker is killed and its backup serves the subscriber until it is back; **standby**,
 where a standby takes the broker's place until then, and the subscriber goes home to it; **frozen**, where the broker is
 stopped and not ended, as if it were cut off, with a standby: connections stay open, and nothing comes over them; and
-**expiry**, the same where every second message expires after a second. Publisher and subscriber are at brokers of
+**expiry**, the same where every second message expires after a second, and for a subscriber without a watch connection,
+which is away for as long as its keep-alive. Publisher and subscriber are at brokers of
 different clusters. Every message is to arrive, also what was sent while nobody was there to take it; but of those that
 expire only what was of use still.
 """
@@ -66,7 +67,8 @@ class Sequenced(msgspec.Struct, frozen=True, kw_only=True):
     back_s: float  # when the broker was ready again, or no longer frozen
     account: Account
     duplicates: int  # that the client kept from its program
-    expired: int = 0  # messages that were acknowledged, expired, and were given to nobody
+    expired: int = 0  # messages that were acknowledged, expired, and were given to nobody, …
+    expiring: int = 0  # … of so many with an expiry
 
     @property
     def oldest_s(self) -> float | None:
@@ -94,7 +96,11 @@ async def run(plan: Sequence, stage: Stage, found: list[Sequenced]) -> None:
 
 
 async def _sequence(plan: Sequence, way: Way, network: Fleet, stage: Stage, part: float) -> Sequenced:
-    subscriber = Subscriber("subscriber", network.address(FAILING), ["sequence"], plan.keep_alive_s)
+    alone = way == "expiry"
+    keep_alive_s = plan.silent_s if alone else plan.keep_alive_s
+    subscriber = Subscriber(
+        "subscriber", network.address(FAILING), ["sequence"], keep_alive_s, watch=not alone
+    )
     async with AsyncExitStack() as stack:
         server = Server(*network.address("south-1"))
         client = await stack.enter_async_context(AsyncClient([server], client_id="publisher"))
@@ -158,4 +164,5 @@ def _found(
         account=account((subscriber,), publisher.owed),
         duplicates=subscriber.duplicates,
         expired=len(publisher.acknowledged - publisher.owed - arrived.keys()),
+        expiring=len(publisher.acknowledged - publisher.owed),
     )

@@ -124,6 +124,7 @@ class ClientPublisher:
         "_gate",
         "_machine",
         "_post",
+        "_promised",
         "_registry",
         "_saving",
         "_shell",
@@ -136,6 +137,7 @@ class ClientPublisher:
         self._exchange = exchange
         self._durable = durable
         self._registry = exchange.registry
+        self._promised = exchange.requests.promised  # the topics of streams that offer a deadline
         self._machine = self._registry.client_streams()
         self._gate = self._machine.gate
         self._shell = Shell(self._machine, self._carry_out, self._failed)
@@ -154,6 +156,8 @@ class ClientPublisher:
 
     def publish(self, topic: str, packet: PublishPacket) -> None:
         """A message at QoS 0. The hot path ends here: its stream is known, and nothing waits."""
+        if self._promised and topic in self._promised:
+            self._exchange.requests.keep(self._client, topic)
         ready = topic in self._gate.ready
         if ready and not packet.user_properties:
             self.forward(topic, packet)
@@ -177,6 +181,8 @@ class ClientPublisher:
 
     def publish_run(self, run: PublishRun) -> None:
         """Messages at QoS 0 on one topic, which say nothing of their stream. The hot path ends here, too."""
+        if self._promised and run.topic in self._promised:
+            self._exchange.requests.keep(self._client, run.topic)
         if run.topic in self._gate.ready:
             self._exchange.publish_run(self._client, run)
             return
@@ -259,6 +265,8 @@ class ClientPublisher:
             said, reject = partial(self._said, packet_id, qos), partial(self._reject, packet_id)
             self._take_words(topic, packet, _Item(said, reject))
             return
+        if self._promised and topic in self._promised:
+            self._exchange.requests.keep(self._client, topic)
         self._exchange.counts.committed += 1
         if not fits(topic):
             self._fail(packet_id, TOPIC_NAME_INVALID, "the topic is too long to be stored")

@@ -174,6 +174,7 @@ class ClientSubscriber:
 
     def restore(self, *, channels: bool = True) -> None:
         """Have what a stored session is subscribed to."""
+        known = self._durable.channels.backend.machine.meaning
         for name, subscription in self._client.delivery.subscriptions.items():
             channel = filter_type(name) is ChannelFilter
             if channel and not channels:
@@ -184,7 +185,10 @@ class ClientSubscriber:
                     self._client.exhausted(refusal)
                     return
                 self._counted.add(name)
-            self._exchange.subscribe(self._client, stored_filter(name), subscription, bound=False)
+            if channel and known(name) is not None:  # so it was read already
+                self._durable.channels.subscribe(self._client, name, subscription)
+            else:
+                self._exchange.subscribe(self._client, stored_filter(name), subscription, bound=False)
             self._holds = self._holds or channel
 
     def begin(self) -> None:

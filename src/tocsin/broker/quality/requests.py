@@ -3,6 +3,10 @@
 A message is judged for each of them when it comes (``give``, ``judged``). What a stream offers is known from the
 message itself, if it is in the log and says it, and otherwise from the coordinator's answer for the scope.
 
+A **deadline** is watched where it is promised and where it is wanted: of a stream that offers one at the broker of its
+publisher, and of a subscription that requests one here, from when the stream is known to match. What is missed is told
+on ``$qos/offered-deadline/TOPIC`` and ``$qos/requested-deadline/TOPIC``.
+
 What does not match is told both ends, once: the subscriber on ``$qos/incompatible/TOPIC`` here, and the publishers at
 whatever broker they are, which hears it on the bus. They get it if they subscribe to such topics. If more words wait
 for the bus than WORDS_MAX, the newest is dropped and counted.
@@ -23,11 +27,12 @@ from tocsin.broker.client import Client
 from tocsin.core.budgets.budget import Kind
 from tocsin.core.delivery.grant import Frames, Grant, grant
 from tocsin.core.forwarding.table import Subscription, Wanted
+from tocsin.core.quality.deadlines import DeadlineWatch, Miss
 from tocsin.core.quality.judging import OFFER, Judge, Verdict, offer_in, why
 from tocsin.core.quality.matching import Mismatch
 from tocsin.core.quality.offers import Offers, needs_offers, query_for
-from tocsin.core.quality.separation import Separation, key_of
-from tocsin.core.quality.texts import request_of
+from tocsin.core.quality.separation import SPACE, Separation, key_of
+from tocsin.core.quality.texts import offer_said, request_of, value_text
 from tocsin.errors import TocsinError
 from tocsin.model.publication import Publication
 from tocsin.model.stream import Metadata
@@ -39,6 +44,10 @@ from tocsin.wire.internal.quality import Unmatched, decode_unmatched, encode_unm
 from tocsin.wire.mqtt.topics import QUALITY_PREFIX, TOPIC_MAX_BYTES, matches
 
 INCOMPATIBLE: Final = QUALITY_PREFIX + "incompatible/"
+OFFERED_DEADLINE: Final = QUALITY_PREFIX + "offered-deadline/"
+REQUESTED_DEADLINE: Final = QUALITY_PREFIX + "requested-deadline/"
+WATCHED_BYTES: Final = 700  # of a deadline
+PROMISE: Final = ""  # in the place of a request: a deadline that a publisher has promised
 WORDS_MAX: Final = 1_000
 
 Add = Callable[[Client, bytes], None]
@@ -54,6 +63,17 @@ class Incompatible(msgspec.Struct, frozen=True):
 
 
 INCOMPATIBLE_NEWS: Final = Document("what does not match", msgspec.json.Decoder(Incompatible))
+
+
+class Missed(msgspec.Struct, frozen=True):
+    """Deadlines that were missed, for people and their programs."""
+
+    deadline: str
+    total: int  # since the subscription, or the promise
+    change: int  # of those, not told before
+
+
+MISSED_NEWS: Final = Document("missed deadlines", msgspec.json.Decoder(Missed))
 
 
 class Publishers(Protocol):
@@ -78,6 +98,7 @@ class Requests:
         self.subject = unmatched_subject(network)
         self.count = 0  # of subscriptions with a request here
         self.dropped = 0  # words that did not get onto the bus
+        self.missed = 0  # deadlines
         self.unmatched = 0  # messages that were not delivered because they offer too little
         self._bus = bus
         self._add = add
@@ -92,7 +113,11 @@ class Requests:
         self._clients: dict[str, Client] = {}
         self._next = count(1)
         self._separation: Separation[tuple[Publication, Grant]] = Separation(self._take, self._give_back)
+        self._watch = DeadlineWatch()
+        self._watched: dict[str, set[str]] = {}  # the number of a client → keys of deadlines
+        self.promised: dict[str, dict[Client, str]] = {}  # topic → who promised a deadline, and its key
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_us = 0
         self._words: asyncio.Queue[Unmatched] = asyncio.Queue(WORDS_MAX)
         self._log = structlog.get_logger()
 
@@ -105,9 +130,7 @@ class Requests:
             return
         self.count += 1
         self._held.setdefault(target, {})[name] = (scope, request)
-        if target not in self._numbers:
-            number = self._numbers[target] = str(next(self._next))
-            self._clients[number] = target
+        self._number(target)
         if needs_offers(request_of(request)) and self._offers.ask(scope, (target, name)):
             query = query_for(scope)
             self._scopes.setdefault(query.id, set()).add(scope)
@@ -124,8 +147,11 @@ class Requests:
         left, number = self._held[target], self._numbers[target]
         if all(other != request for _, other in left.values()):
             self._separation.forget(number, request)
+            for key in [key for key in self._watched.get(number, ()) if key.split(SPACE)[1] == request]:
+                self._unwatch(key)
         if not left:
-            del self._held[target], self._numbers[target], self._clients[number]
+            del self._held[target]
+            self._retire(target)
         if self._offers.withdraw(scope, (target, name)):
             query = query_for(scope)
             scopes = self._scopes[query.id]
@@ -134,8 +160,26 @@ class Requests:
                 del self._scopes[query.id]
                 self._keep(query, target.user, False)
 
+    def _number(self, target: Client) -> str:
+        number = self._numbers.get(target)
+        if number is None:
+            number = self._numbers[target] = str(next(self._next))
+            self._clients[number] = target
+        return number
+
+    def _retire(self, target: Client) -> None:
+        """Forget a client of which nothing is left."""
+        number = self._numbers[target]
+        if target not in self._held and number not in self._watched:
+            del self._numbers[target], self._clients[number]
+
     def forget(self, target: Client) -> None:
         """The client is gone."""
+        number = self._numbers.get(target)
+        if number is not None:
+            for key in tuple(self._watched.get(number, ())):
+                self._unwatch(key)
+            self._retire(target)
         if target in self._held:
             for name in tuple(self._held[target]):
                 self.unsubscribed(target, name)
@@ -166,6 +210,8 @@ class Requests:
         for scope in self._scopes.get(query, ()):
             if metadata is None:
                 self._offers.leave(scope, topic)
+                for target, name in self._offers.reasons(scope):
+                    self._unwatch(key_of(self._numbers[target], self._held[target][name][1], topic))
             else:
                 self._offers.say(scope, topic, metadata)
                 self._compare_all(scope, topic)
@@ -175,9 +221,14 @@ class Requests:
             self._compare(target, *self._held[target][name], only)
 
     def _compare(self, target: Client, scope: str, request: str, only: str | None) -> None:
-        for topic, found in self._offers.mismatches(scope, request):
-            if only is None or topic == only:
+        deadline_us = request_of(request).deadline_us
+        for topic, found in self._offers.compared(scope, request):
+            if only is not None and topic != only:
+                continue
+            if found is not None:
                 self._tell(target, request, topic, found)
+            if deadline_us is not None:
+                self._expect(target, request, topic, None if found is not None else deadline_us)
 
     # ── messages ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -212,6 +263,8 @@ class Requests:
             found = why(request, offered, publication.qos)
             if found is not None:
                 self._tell(target, request, publication.topic, found)
+        if verdict is Verdict.DELIVER and self._watched:
+            self._watch.arrived(key_of(self._numbers[target], request, publication.topic), now_us())
         return verdict is Verdict.DELIVER
 
     def _offered(self, publication: Publication) -> str:
@@ -257,17 +310,82 @@ class Requests:
         self._clients[number].account.give(Kind.OUTBOUND, size)
 
     def _wind(self) -> None:
-        if self._timer is None and (due := self._separation.next_us) is not None:
-            delay_s = max(0, due - now_us()) / 1e6
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._due)
+        dues = [due for due in (self._separation.next_us, self._watch.next_us) if due is not None]
+        if not dues or (self._timer is not None and self._timer_us <= min(dues)):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_us = min(dues)
+        delay_s = max(0, self._timer_us - now_us()) / 1e6
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._due)
 
     def _due(self) -> None:
         self._timer = None
+        for miss in self._watch.due(now_us()):
+            self._say_missed(miss)
         for key, (publication, granted) in self._separation.due(now_us()):
-            target = self._clients[key.partition("\0")[0]]
+            target = self._clients[key.partition(SPACE)[0]]
             if target.may_receive(publication.topic):
                 self._add(target, Frames(publication, 0).of(target.version, granted))
         self._wind()
+
+    # ── deadlines ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def promise(self, topic: str, offered: str, publishers: Iterable[Client]) -> None:
+        """What the stream of a topic offers that these publish on; empty: nothing."""
+        offer = offer_said(offered) if offered else None
+        deadline_us = None if offer is None else offer.deadline_us
+        if deadline_us is None and topic not in self.promised:
+            return
+        for client in publishers:
+            self._expect(client, PROMISE, topic, deadline_us)
+
+    def keep(self, client: Client, topic: str) -> None:
+        """A client published on a topic with a promise."""
+        key = self.promised[topic].get(client)
+        if key is not None:
+            self._watch.arrived(key, now_us())
+
+    def _expect(self, target: Client, request: str, topic: str, deadline_us: int | None) -> None:
+        """Watch a deadline from now on; None: no longer."""
+        number = self._number(target)
+        key = key_of(number, request, topic)
+        if deadline_us is None:
+            self._unwatch(key)
+            self._retire(target)
+            return
+        if key not in self._watch:
+            if not self._take(number, WATCHED_BYTES + len(topic)):
+                self._retire(target)
+                return
+            self._watched.setdefault(number, set()).add(key)
+            if request == PROMISE:
+                self.promised.setdefault(topic, {})[target] = key
+        self._watch.watch(key, deadline_us, now_us())
+        self._wind()
+
+    def _unwatch(self, key: str) -> None:
+        if key not in self._watch:
+            return
+        number, request, topic = key.split(SPACE)
+        self._watch.drop(key)
+        self._give_back(number, WATCHED_BYTES + len(topic))
+        keys = self._watched[number]
+        keys.remove(key)
+        if not keys:
+            del self._watched[number]
+        if request == PROMISE:
+            promised = self.promised[topic]
+            del promised[self._clients[number]]
+            if not promised:
+                del self.promised[topic]
+
+    def _say_missed(self, miss: Miss) -> None:
+        number, request, topic = miss.key.split(SPACE)
+        news = Missed(value_text("deadline_us", miss.deadline_us), miss.total, miss.change)
+        said = OFFERED_DEADLINE if request == PROMISE else REQUESTED_DEADLINE
+        self.missed += miss.change
+        self._inform(self._clients[number], said + topic, MISSED_NEWS.write(news))
 
     # ── what does not match ─────────────────────────────────────────────────────────────────────────────────
 
@@ -277,21 +395,20 @@ class Requests:
         facts = {"policy": found.policy, "offered": found.offered, "requested": found.requested}
         self._log.info("a stream does not match", subscriber=target.client_id, stream=topic, **facts)
         news = Incompatible(found.policy, found.offered, found.requested, "")
-        self._inform(target, topic, news)
+        self._inform(target, INCOMPATIBLE + topic, INCOMPATIBLE_NEWS.write(news))
         word = Unmatched(topic, found.policy, found.offered, found.requested, target.client_id)
         try:
             self._words.put_nowait(word)
         except asyncio.QueueFull:
             self.dropped += 1
 
-    def _inform(self, target: Client, topic: str, news: Incompatible) -> None:
+    def _inform(self, target: Client, said: str, news: bytes) -> None:
         """Tell one client, if it subscribes to such news."""
-        said = INCOMPATIBLE + topic
         if len(said.encode()) > TOPIC_MAX_BYTES:
             return
         names = target.delivery.subscriptions
         if any(name.startswith(QUALITY_PREFIX) and matches(name, said) for name in names):
-            publication = Publication(said, INCOMPATIBLE_NEWS.write(news), 0, "")
+            publication = Publication(said, news, 0, "")
             self._add(target, Frames(publication, 0).of(target.version, _PLAIN))
 
     async def speak(self) -> None:
@@ -314,7 +431,7 @@ class Requests:
                 continue
             news = Incompatible(said.policy, said.offered, said.requested, said.peer)
             for client in tuple(self._publishers.publishing(said.topic)):
-                self._inform(client, said.topic, news)
+                self._inform(client, INCOMPATIBLE + said.topic, INCOMPATIBLE_NEWS.write(news))
 
     def close(self) -> None:
         """Nothing is sent any more."""
@@ -326,6 +443,8 @@ class Requests:
             "requests": self.count,
             "unmatched": self.unmatched,
             "separated": self._separation.left_out,
+            "deadlines": len(self._watch),
+            "deadlines_missed": self.missed,
             "quality_words_dropped": self.dropped,
         }
 

@@ -38,6 +38,8 @@ from tocsin.wire.internal.replication import Bequest
 WILL: Final = ".will"  # the end of the record id of a will, and of no other
 TOLD_S: Final = 2.0  # for what the coordinator says of a stream to come, and to be applied
 
+# With a topic, what is said of its stream, and who publishes on it here.
+LearnedOf = Callable[[str, Metadata, Iterable[Client]], None]
 Done = Callable[[str | None], None]  # told None, or what the problem is
 Command = Streams | ClientAway | ClientBack | ClientGone
 
@@ -66,7 +68,7 @@ class Log(Protocol):
 class StreamRegistry:
     """Tells the coordinator of the clients that publish here, and hands back what it says.
 
-    ``post`` hands an event to the participant.
+    ``post`` hands an event to the participant; ``learned`` is told what is said of streams that are published here.
     """
 
     def __init__(
@@ -79,7 +81,9 @@ class StreamRegistry:
         clock: ArrivalClock,
         streams_max: int,
         metadata_max_bytes: int,
+        learned: LearnedOf,
     ) -> None:
+        self._learned = learned
         self.broker = broker
         self.cluster = cluster
         self._streams_max = streams_max  # of one client
@@ -199,7 +203,9 @@ class StreamRegistry:
     def _tell(self, learned: Iterable[Learned]) -> None:
         """Tell the clients that publish on these topics their current metadata: their sessions remember them."""
         for topic, keys in learned:
-            for client in self._publishers.get(topic, ()):
+            publishers = self._publishers.get(topic, {})
+            self._learned(topic, keys, tuple(publishers))
+            for client in publishers:
                 client.delivery.said(topic, keys, kept=self.metadata.is_kept(topic))
 
     def publishes(self, topic: str, client: Client) -> None:
@@ -207,6 +213,7 @@ class StreamRegistry:
         self._publishers.setdefault(topic, {})[client] = None
         delivery = client.delivery
         self.metadata.published(topic, delivery.streams.get(topic), unkept=delivery.is_unkept(topic))
+        self._learned(topic, self.metadata.of(topic) or {}, (client,))
 
     def publishing(self, topic: str) -> Iterable[Client]:
         """Who publishes on a topic here."""

@@ -26,7 +26,9 @@ reconnected here since.
 
 **Standbys.** The broker holds the channels of its primaries' clients as standby cells, unless its own clients hold
 them (``core.channels.standby_cells``). A subscription that a standby cell covers need not be stored before a session
-is taken.
+is taken. A session of which that is true of every subscription is **coming** (``core.channels.coming``): it is answered
+at once, and taken up a moment later, SLICE names at a time; or before the next event that is not a session's coming.
+What is asked from here (``names``, ``meaning``, ``unseen``) is answered as if it had been taken up.
 
 **Unseen.** A tick that began before a cell was stored has no rows for this broker. The notice names the revision of the
 table that the tick knew; ``unseen`` are the ks whose rows the broker has to look for in the other brokers' files.
@@ -44,11 +46,13 @@ import msgspec
 
 from tocsin.core.channels.cells import LATER_US, SubscriptionCells
 from tocsin.core.channels.channel_filter import Bound, UnknownChannel, bind, read_channel_filter
+from tocsin.core.channels.coming import SLICE, SLICE_PAUSE_US, SOON_US, ComingSessions
 from tocsin.core.channels.signals import (
     CellFound,
     Counted,
     Defined,
     Doubted,
+    Held,
     HoldingsTimer,
     Left,
     LookAt,
@@ -66,6 +70,7 @@ from tocsin.core.channels.standby_cells import StandbyCells, channel_of, is_stan
 from tocsin.core.deadlines import Deadlines
 from tocsin.core.machine import (
     Effect,
+    Event,
     OneState,
     SetTimer,
     Started,
@@ -74,6 +79,7 @@ from tocsin.core.machine import (
     Table,
     TableMachine,
     TimerFired,
+    stamp,
 )
 from tocsin.model.catalogue import Channel
 from tocsin.wire.mqtt.topics import CHANNEL_PREFIX, FilterInvalid
@@ -113,6 +119,12 @@ class ChannelHoldings(TableMachine):
         self._bound: dict[str, Bound] = {}  # what names mean
         self._expiring = Deadlines()  # when a session that is away is to be looked for
         self._scanning = False
+        self._coming = ComingSessions()
+
+    def handle(self, event: Event, now_us: int) -> list[Effect]:
+        if not self._coming or type(event) is Wanted or _is_soon(event):
+            return super().handle(event, now_us)
+        return [*self._receive(), *super().handle(event, now_us)]
 
     def borrow(self) -> None:
         """The broker has the name of a lost broker, which is perhaps not dead: nothing is deleted under it."""
@@ -135,11 +147,16 @@ class ChannelHoldings(TableMachine):
 
     def meaning(self, name: str) -> Bound | None:
         """The backend subscription of a wanted name; None: none at present."""
-        return self._bound.get(name)
+        bound = self._bound.get(name)
+        return self._standbys.prepared(name) if bound is None and self._coming.wants(name) else bound
 
     def names(self, k: str) -> Iterable[str]:
         """The wanted names that mean k."""
-        return self._cells.names(k)
+        names = self._cells.names(k)
+        if not self._coming:
+            return names
+        coming = [name for name in self._standbys.names(k) if self._coming.wants(name)]
+        return dict.fromkeys((*names, *coming))
 
     def holds(self, k: str) -> bool:
         """Whether results of k are in this broker's own files: ``unseen`` tells those of which that is not sure yet."""
@@ -147,7 +164,9 @@ class ChannelHoldings(TableMachine):
 
     def unseen(self, seen: int) -> set[str]:
         """The ks whose cells a tick did not know that knew the table up to this revision."""
-        return self._cells.unseen(seen)
+        unseen = self._cells.unseen(seen)
+        bounds = (self._standbys.prepared(name) for name in self._coming.names)
+        return unseen | {bound.k for bound in bounds if bound is not None}
 
     def statistics(self) -> dict[str, int]:
         return {
@@ -200,6 +219,40 @@ class ChannelHoldings(TableMachine):
     # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _want(self, event: Wanted, now_us: int) -> list[Effect]:
+        if self._is_prepared(event):
+            first = not self._coming
+            self._coming.add(event, now_us)
+            soon = [SetTimer(name=HoldingsTimer.SOON, delay_us=SOON_US)] if first else []
+            return [Held(tickets=(event.ticket,)), *soon]
+        before = self._receive() if event.session in self._coming else []
+        return [*before, *self._hold(event)]
+
+    def _is_prepared(self, event: Wanted) -> bool:
+        """Whether it is a session that was not here before, and a standby cell covers each of its subscriptions."""
+        if (
+            not (event.ticket and event.all)
+            or event.session in self.sessions
+            or event.session in self._coming
+        ):
+            return False
+        return bool(event.names) and all(map(self._standbys.covers_name, event.names))
+
+    def _receive(self, most: int | None = None) -> list[Effect]:
+        """Take up coming sessions, with so many names, or all."""
+        return [
+            effect for event in self._coming.take(most) for effect in stamp(self._hold(event), event.cause)
+        ]
+
+    def _on_soon(self, now_us: int) -> list[Effect]:
+        wait_us = self._coming.wait_us(now_us)
+        if self._coming and wait_us:
+            return [SetTimer(name=HoldingsTimer.SOON, delay_us=wait_us)]
+        effects = self._receive(SLICE)
+        if self._coming:
+            effects.append(SetTimer(name=HoldingsTimer.SOON, delay_us=SLICE_PAUSE_US))
+        return effects
+
+    def _hold(self, event: Wanted) -> list[Effect]:
         session = self.sessions.get(event.session)
         if session is None:
             session = self.sessions[event.session] = _Session(event.client)
@@ -400,6 +453,8 @@ class ChannelHoldings(TableMachine):
                 return self._standbys.cells.again()
             case HoldingsTimer.LATER:
                 return self._cells.late()
+            case HoldingsTimer.SOON:
+                return self._on_soon(now_us)
             case HoldingsTimer.SCAN:
                 return self._scan()
             case HoldingsTimer.EXPIRY:
@@ -433,6 +488,10 @@ class ChannelHoldings(TableMachine):
         ("*", StoreFailed): _on_store_failure,
         ("*", TimerFired): _on_timer,
     }
+
+
+def _is_soon(event: Event) -> bool:
+    return type(event) is TimerFired and event.name == HoldingsTimer.SOON
 
 
 def _k(bound: Bound | None) -> str | None:

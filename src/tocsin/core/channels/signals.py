@@ -20,6 +20,7 @@ class HoldingsTimer(StrEnum):
     AGAIN = "again"  # requests for cells have failed
     AGAIN_STANDBY = "again standby"  # … for standby cells
     LATER = "later"  # cells that nobody waits for are written
+    SOON = "soon"  # sessions that came prepared are taken up
     SCAN = "scan"  # of the sessions and cells in the store
     EXPIRY = "expiry"  # of a session that is away
 

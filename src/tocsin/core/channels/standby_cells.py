@@ -15,7 +15,7 @@ client wants it, though the primary's clients have given k up.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from tocsin.core.channels.cells import SubscriptionCells
@@ -55,6 +55,15 @@ class StandbyCells:
     def covers(self, k: str) -> bool:
         """Whether results of k reach this broker's clients before its active cell is stored."""
         return self.cells.holds(k)
+
+    def covers_name(self, name: str) -> bool:
+        """The same of what a prepared name means."""
+        bound = self._bound.get(name)
+        return bound is not None and self.cells.holds(bound.k)
+
+    def names(self, k: str) -> Iterable[str]:
+        """The prepared names that mean k."""
+        return self._of_k.get(k, ())
 
     def prepared(self, name: str) -> Bound | None:
         """What a name means that a primary's clients have: it was read when it was copied, not at the takeover."""

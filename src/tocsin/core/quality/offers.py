@@ -138,14 +138,17 @@ class Offers(Generic[Reason]):
 
     # ── what does not match ─────────────────────────────────────────────────────────────────────────────────
 
-    def mismatches(self, scope: str, request: str) -> Iterator[tuple[str, Mismatch]]:
-        """The streams in a scope that do not offer what is requested, whatever they publish."""
+    def compared(self, scope: str, request: str) -> Iterator[tuple[str, Mismatch | None]]:
+        """The streams in a scope that a subscription meets, each with why it does not match, whatever is published."""
         asked = request_of(request)
         for topic, said in self._sets.get(scope, {}).items():
             offer = offer_said(said) or NOTHING
-            found = mismatch(offer, asked, STATED) if meets(offer, asked) else None
-            if found is not None:
-                yield topic, found
+            if meets(offer, asked):
+                yield topic, mismatch(offer, asked, STATED)
+
+    def mismatches(self, scope: str, request: str) -> Iterator[tuple[str, Mismatch]]:
+        """Those of them that do not match."""
+        return ((topic, found) for topic, found in self.compared(scope, request) if found is not None)
 
     def is_news(self, client: str, request: str, topic: str, found: Mismatch) -> bool:
         """Whether nobody was told of this before."""

@@ -62,7 +62,7 @@ class Subscriptions:
 
     def __init__(self, limits: SessionLimits) -> None:
         self._limits = limits
-        self._names: dict[str, StoredFilter] = {}
+        self._names: dict[str, StoredFilter | None] = {}  # None: it is stored, and was not read yet
         self._requests: dict[str, str] = {}  # of those that have one
         self._bytes = 0  # of their names and requests, and what is stored beside each
         self._may: Permission | None = None
@@ -72,7 +72,7 @@ class Subscriptions:
 
     def restore(self, names: Iterable[str], requests: Mapping[str, str]) -> None:
         """The client has these from an earlier connection, some of them with a request."""
-        self._names = {name: stored_filter(name) for name in names}
+        self._names = dict.fromkeys(names)
         self._requests = dict(requests)
         self._bytes = sum(map(_size, self._names)) + sum(map(len, self._requests.values()))
 
@@ -131,10 +131,11 @@ class Subscriptions:
         self._drop(name)
 
     def _drop(self, name: str) -> StoredFilter | None:
-        held = self._names.pop(name, None)
-        if held is not None:
-            self._bytes -= _size(name) + len(self._requests.pop(name, ""))
-        return held
+        if name not in self._names:
+            return None
+        held = self._names.pop(name)
+        self._bytes -= _size(name) + len(self._requests.pop(name, ""))
+        return stored_filter(name) if held is None else held
 
     def _judge(
         self, wanted: mqtt5.TopicFilter, said: str

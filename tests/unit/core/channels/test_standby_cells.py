@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -21,17 +22,20 @@ from tests.unit.core.channels.test_machine import (
 )
 from tocsin.core.channels.cells import LATER_MAX, LATER_PAUSE_US, SubscriptionCells
 from tocsin.core.channels.channel_filter import bind, read_channel_filter
+from tocsin.core.channels.coming import SLICE, SLICE_PAUSE_US, SOON_MOST_US, SOON_US
 from tocsin.core.channels.signals import (
     CellFound,
     Defined,
     Held,
     HoldingsTimer,
+    Left,
     Prepared,
     Scanned,
     Undefined,
     Unprepared,
+    Wanted,
 )
-from tocsin.core.machine import DeleteKey, PutKey, SetTimer, StoreFailed, TimerFired
+from tocsin.core.machine import DeleteKey, Effect, Event, PutKey, SetTimer, StoreFailed, TimerFired
 from tocsin.model.results import decode_subscription, k_of
 
 STANDBY5 = f"{KEY5}._standby"
@@ -53,12 +57,12 @@ class Backing(Held5):
     def unprepare(self, *names: str, primary: str = "p") -> None:
         self.do(Unprepared(primary=primary, names=names))
 
-    def do(self, event: object) -> list[object]:
-        effects = self.tell(event)  # type: ignore[arg-type]
+    def do(self, event: Event, now_us: int = 0) -> list[Effect]:
+        effects = self.tell(event, now_us)
         self.asked += [each for each in effects if isinstance(each, PutKey | DeleteKey)]
         return list(effects)
 
-    def answer(self, at: int = 0) -> list[object]:
+    def answer(self, at: int = 0) -> list[Effect]:
         from tocsin.core.machine import Stored
 
         asked = self.asked.pop(at)
@@ -101,6 +105,160 @@ def test_an_active_cell_needs_no_standby_and_replaces_it_without_a_gap() -> None
     assert backing.asked == []
     effects = backing.unwant()
     assert [(type(each), each.key) for each in of(effects, PutKey)] == [(PutKey, STANDBY5)]
+
+
+SOON = TimerFired(name=HoldingsTimer.SOON)
+
+
+def prepared(*names: str) -> Backing:
+    """A backup whose standby cells for these are stored."""
+    backing = Backing()
+    backing.prepare(*names)
+    backing.settle()
+    return backing
+
+
+def come(*names: str, session: str = "s1", ticket: int = 7) -> Wanted:
+    """A session comes with all its subscriptions."""
+    return Wanted(session=session, client="c1", names=names, all=True, ticket=ticket)
+
+
+def test_a_session_that_is_prepared_is_answered_before_it_is_taken_up() -> None:
+    backing = prepared(FIVE, SIX)
+    effects = backing.do(come(FIVE, SIX))
+    assert effects == [
+        Held(tickets=(7,)),
+        SetTimer(name=HoldingsTimer.SOON, delay_us=SOON_US),
+    ]
+    machine = backing.machine
+    assert machine.sessions == {}
+    assert list(machine.names(K5)) == [FIVE] and list(machine.names(K6)) == [SIX]
+    assert machine.unseen(0) == {K5, K6}
+    found = machine.meaning(FIVE)
+    assert found is not None and found.k == K5
+    assert machine.meaning(FIVE_TOO) is None  # nobody has it
+    backing.do(SOON, SOON_MOST_US)
+    assert list(machine.sessions) == ["s1"]
+    assert list(machine.names(K5)) == [FIVE] and machine.unseen(0) == {K5, K6}
+    backing.do(LATER)
+    assert [each.key for each in backing.asked] == [KEY5, KEY5.replace(K5, K6)]
+
+
+def test_coming_sessions_are_taken_up_before_anything_else_happens() -> None:
+    backing = prepared(FIVE)
+    backing.do(come(FIVE))
+    backing.unprepare(FIVE)  # the cell that covers it must not go
+    assert list(backing.machine.sessions) == ["s1"]
+    assert backing.asked == [] and list(backing.table) == [STANDBY5]
+    backing.do(LATER)
+    backing.settle()
+    assert list(backing.table) == [KEY5]
+
+
+def test_a_session_that_leaves_at_once_leaves_nothing_behind() -> None:
+    backing = prepared(FIVE)
+    backing.do(Scanned(whole=True))
+    backing.do(come(FIVE))
+    backing.do(Left(session="s1", expiry_s=0))
+    assert backing.machine.sessions == {} and not list(backing.machine.names(K5))
+    backing.do(SOON, SOON_MOST_US)
+    backing.settle()
+    assert list(backing.table) == [STANDBY5]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        come(FIVE, SIX),  # one is not prepared
+        come(FIVE, ticket=0),  # nobody waits
+        msgspec.structs.replace(come(FIVE), all=False),  # it is here, and subscribes
+    ],
+)
+def test_a_session_with_anything_to_wait_for_is_taken_up_now(event: Wanted) -> None:
+    backing = prepared(FIVE)
+    assert SOON_US not in [each.delay_us for each in of(backing.do(event), SetTimer)]
+    assert list(backing.machine.sessions) == ["s1"]
+
+
+def test_a_session_that_comes_again_is_taken_up_with_what_it_has_now() -> None:
+    backing = prepared(FIVE, SIX)
+    backing.do(come(FIVE, SIX))
+    backing.do(come(SIX, ticket=8))
+    assert list(backing.machine.sessions["s1"].names) == [SIX]
+    backing.do(SOON, SOON_MOST_US)
+    assert list(backing.machine.names(K5)) == []
+
+
+def test_nobody_is_taken_up_while_others_come_but_for_a_second() -> None:
+    backing = prepared(FIVE)
+    for number, at_us in enumerate((0, SOON_US // 2)):
+        backing.do(come(FIVE, session=f"s{number}"), at_us)
+    effects = backing.do(SOON, SOON_US)
+    assert effects == [SetTimer(name=HoldingsTimer.SOON, delay_us=SOON_US // 2)]
+    backing.do(come(FIVE, session="s2"), SOON_MOST_US - 1)
+    assert backing.do(SOON, SOON_MOST_US - 1) == [SetTimer(name=HoldingsTimer.SOON, delay_us=1)]
+    assert backing.machine.sessions == {}
+    backing.do(SOON, SOON_MOST_US)
+    assert len(backing.machine.sessions) == 3
+
+
+def test_many_subscriptions_are_taken_up_some_at_a_time() -> None:
+    names = tuple(f"$channel/Near/{number}" for number in range(SLICE + 3))
+    backing = prepared(*names)
+    backing.do(come(*names))
+    backing.do(come(FIVE, session="s2", ticket=8))
+    taken = []
+    for _ in range(2):
+        effects = backing.do(SOON, SOON_MOST_US)
+        taken.append(sum(len(each.names) for each in backing.machine.sessions.values()))
+        again = [each for each in of(effects, SetTimer) if each.name == HoldingsTimer.SOON]
+        assert [each.delay_us for each in again] == ([SLICE_PAUSE_US] if len(taken) == 1 else [])
+    assert taken == [SLICE, SLICE + 4]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(("come", "leave", "unprepare", "prepare", "soon", "later", "answer")),
+            st.integers(0, 5),
+        ),
+        max_size=25,
+    )
+)
+def test_it_makes_no_difference_in_the_end_when_a_session_is_taken_up(story: list[tuple[str, int]]) -> None:
+    """Beside a machine that takes every session up as soon as it comes."""
+
+    def play(*, at_once: bool) -> tuple[set[str], list[set[str]], set[str]]:
+        backing = prepared(FIVE, SIX)
+        backing.do(Scanned(whole=True))
+        for what, number in story:
+            name, session = (FIVE, FIVE_TOO, SIX)[number % 3], f"s{number % 2}"
+            match what:
+                case "come":
+                    backing.do(come(*((FIVE, SIX) if number > 3 else (name,)), session=session))
+                    if at_once:
+                        backing.do(SOON, SOON_MOST_US)
+                case "leave":
+                    backing.do(Left(session=session, expiry_s=0))
+                case "prepare":
+                    backing.prepare(name)
+                case "unprepare":
+                    backing.unprepare(name)
+                case "soon":
+                    backing.do(SOON, SOON_MOST_US)
+                case "later":
+                    backing.do(LATER)
+                case "answer" if backing.asked:
+                    backing.answer()
+        meant = [set(backing.machine.names(k)) for k in (K5, K6)]
+        unseen = backing.machine.unseen(0)
+        backing.do(SOON, SOON_MOST_US)
+        for _ in range(4):
+            backing.settle()
+        return set(backing.table), meant, unseen & {k for k in (K5, K6) if any(backing.machine.names(k))}
+
+    assert play(at_once=False) == play(at_once=True)
 
 
 def test_a_takeover_of_what_is_prepared_waits_for_no_write() -> None:
@@ -184,7 +342,7 @@ def test_what_a_client_was_promised_always_has_a_cell(happened: list[tuple[str, 
     backing.prepare(FIVE, SIX)
     backing.settle()
     for number, (what, name, chance) in enumerate(happened, 1):
-        effects: list[object] = []
+        effects: list[Effect] = []
         match what:
             case "prepare" if name not in prepared:
                 prepared.add(name)

@@ -14,7 +14,9 @@ no reason not to choose a standby if there is no other.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, islice
 from typing import Final
 
 import msgspec
@@ -133,27 +135,45 @@ def _delay(delays: Mapping[str, int]) -> Value:
 # ── peers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def peers_of(
-    broker: BrokerInfo,
-    brokers: Iterable[BrokerInfo],
-    neighbours: Iterable[str],
-    backups: Iterable[str | None],
-) -> tuple[str, ...]:
-    """The peers of a broker: those that it has links with, its backups, and those of its cluster, in this order;
-    ``brokers`` are those that there are."""
-    there = {each.id: each.cluster for each in brokers if each.id != broker.id}
-    own = sorted(name for name, cluster in there.items() if cluster == broker.cluster)
-    wanted = dict.fromkeys((*sorted(neighbours), *(each for each in backups if each), *own))
-    return tuple(name for name in wanted if name in there)[:PEERS_MAX]
+class Neighbourhood:
+    """The brokers that there are, by cluster: for the peers of one, or of all."""
+
+    def __init__(self, brokers: Iterable[BrokerInfo]) -> None:
+        self._clusters: dict[str, list[str]] = {}  # cluster → the names in it, sorted
+        self._there: set[str] = set()
+        for each in brokers:
+            self._clusters.setdefault(each.cluster, []).append(each.id)
+            self._there.add(each.id)
+        for names in self._clusters.values():
+            names.sort()
+
+    def peers_of(
+        self, broker: BrokerInfo, neighbours: Iterable[str], backups: Iterable[str | None]
+    ) -> tuple[str, ...]:
+        """The peers of a broker: those that it has links with, its backups, and those of its cluster, in this order."""
+        own = self._clusters.get(broker.cluster, ())
+        wanted = dict.fromkeys((*sorted(neighbours), *(each for each in backups if each), *own))
+        there = (name for name in wanted if name in self._there and name != broker.id)
+        return tuple(islice(there, PEERS_MAX))
 
 
-def targets_of(standby: BrokerInfo, places: Iterable[tuple[BrokerInfo, Sequence[str]]]) -> tuple[str, ...]:
-    """The brokers that a standby measures: the peers of the brokers whose places it may take. Those of its own
-    cluster's brokers come first, and of these the ones that most of them have."""
-    counted: dict[str, list[int]] = {}
-    for broker, peers in places:
-        for peer in peers:
-            counts = counted.setdefault(peer, [0, 0])
-            counts[broker.cluster != standby.cluster] += 1
-    wanted = sorted(counted, key=lambda name: (-counted[name][0], -counted[name][1], name))
-    return tuple(wanted)[:TARGETS_MAX]
+class Targets:
+    """The brokers that standbys measure: the peers of the brokers whose places they may take.
+
+    Those of a standby's own cluster's brokers come first, and of these the ones that most of them have; then those of
+    the others'. What all standbys count alike is counted once.
+    """
+
+    def __init__(self, places: Iterable[tuple[BrokerInfo, Sequence[str]]]) -> None:
+        self._near: dict[str, Counter[str]] = {}  # cluster → peers, and how many of its brokers have each
+        self._all: Counter[str] = Counter()
+        for broker, peers in places:
+            self._near.setdefault(broker.cluster, Counter()).update(peers)
+            self._all.update(peers)
+        self._order = sorted(self._all, key=lambda name: (-self._all[name], name))
+
+    def of(self, standby: BrokerInfo) -> tuple[str, ...]:
+        near = self._near.get(standby.cluster, Counter())
+        first = sorted(near, key=lambda name: (-near[name], near[name] - self._all[name], name))
+        rest = (name for name in self._order if name not in near)
+        return tuple(islice(chain(first, rest), TARGETS_MAX))

@@ -30,7 +30,7 @@ from typing import Final
 
 import msgspec
 
-from tocsin.core.assignment.ranking.standbys import Candidate, peers_of, rank, targets_of
+from tocsin.core.assignment.ranking.standbys import Candidate, Neighbourhood, Targets, rank
 from tocsin.core.coordination.state.backups import NONE, Survival, able
 from tocsin.core.machine import Effect, Event, Say
 from tocsin.model.network import BrokerInfo, Role
@@ -122,8 +122,9 @@ class Promotions:
     ) -> list[Effect]:
         """Ask all standbys. ``links``: broker → those with which it has links."""
         brokers = [each for each in members if able(each)]
+        around = Neighbourhood(brokers)
         for broker in brokers:
-            self._peers[broker.id] = self._peers_of(broker, brokers, survival, links.get(broker.id, ()))
+            self._peers[broker.id] = _peers_of(broker, around, survival, links.get(broker.id, ()))
         kept = {each.id for each in brokers} | survival.vacancies.keys()
         self._peers = {name: peers for name, peers in self._peers.items() if name in kept}
         self._again_us = None
@@ -133,19 +134,13 @@ class Promotions:
         vacancies = tuple(Vacancy(each, self._peers[each.id]) for each in brokers)
         return [WantScores(questions=self._questions(standbys, vacancies, brokers), vacancies=vacancies)]
 
-    def _peers_of(
-        self, broker: BrokerInfo, brokers: Iterable[BrokerInfo], survival: Survival, links: Iterable[str]
-    ) -> tuple[str, ...]:
-        backups = survival.plan.get(broker.id, NONE)
-        return peers_of(broker, brokers, links, (backups.local, backups.remote))
-
     def _questions(
         self, standbys: Sequence[BrokerInfo], vacancies: Sequence[Vacancy], brokers: Iterable[BrokerInfo]
     ) -> tuple[Question, ...]:
         infos = {each.id: each for each in brokers}
-        pairs = [(each.broker, each.peers) for each in vacancies]
+        targets = Targets((each.broker, each.peers) for each in vacancies)
         return tuple(
-            Question(each, tuple(infos[name] for name in targets_of(each, pairs) if name in infos))
+            Question(each, tuple(infos[name] for name in targets.of(each) if name in infos))
             for each in standbys
         )
 
@@ -239,9 +234,10 @@ class Promotions:
         if not asked:
             return []
         brokers = [each for each in members if able(each)]
+        around = Neighbourhood(brokers)
         for place in asked:
             if place.id not in self._peers:
-                self._peers[place.id] = self._peers_of(place, brokers, survival, ())
+                self._peers[place.id] = _peers_of(place, around, survival, ())
             self._empty[place.id].asked_us = dict.fromkeys(names, now_us) | self._empty[place.id].asked_us
         self._awaited |= names
         vacancies = [Vacancy(each, self._peers[each.id]) for each in asked]
@@ -295,6 +291,13 @@ class Promotions:
         asked_us = {at_us for each in self._empty.values() for at_us in {*each.asked_us.values()}}
         times += [at_us + ANSWER_US for at_us in asked_us]
         return min((each for each in times if each > now_us), default=None)
+
+
+def _peers_of(
+    broker: BrokerInfo, around: Neighbourhood, survival: Survival, links: Iterable[str]
+) -> tuple[str, ...]:
+    backups = survival.plan.get(broker.id, NONE)
+    return around.peers_of(broker, links, (backups.local, backups.remote))
 
 
 def _free(survival: Survival, members: Iterable[BrokerInfo]) -> list[BrokerInfo]:

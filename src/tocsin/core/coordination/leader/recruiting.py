@@ -41,7 +41,7 @@ from typing import Final
 
 import msgspec
 
-from tocsin.core.assignment.ranking.standbys import Candidate, peers_of, rank
+from tocsin.core.assignment.ranking.standbys import Candidate, Neighbourhood, rank
 from tocsin.core.coordination.leader.promotions import SILENT, Question, StandbyTold, WantScores
 from tocsin.core.coordination.state.backups import NONE, Survival, able
 from tocsin.core.machine import Effect, Say
@@ -394,7 +394,7 @@ def _serves(broker: BrokerInfo, cluster: str) -> bool:
 def _peers(place: BrokerInfo, network: Network) -> tuple[str, ...]:
     backups = network.survival.plan.get(place.id, NONE)
     brokers = [each for each in network.members if able(each)]
-    return peers_of(place, brokers, (), (backups.local, backups.remote))
+    return Neighbourhood(brokers).peers_of(place, (), (backups.local, backups.remote))
 
 
 def _questions(place: BrokerInfo, able_ones: Iterable[BrokerInfo], network: Network) -> tuple[Question, ...]:

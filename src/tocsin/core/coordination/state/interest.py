@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import TypeVar
 
 from tocsin.core.forwarding.routes import RouteChange, RoutePlan
@@ -19,6 +20,7 @@ from tocsin.wire.internal.commands import split
 from tocsin.wire.internal.notices import Routes
 
 Key = TypeVar("Key")
+_order = attrgetter("scope", "peer", "filter")  # of routes
 
 
 class Interest:
@@ -45,6 +47,7 @@ class Interest:
         self._reasons[info.id] = Counter()
         self._changed.pop(info.id, None)
         self._note(self.plan.join(info, ()))
+        self._moved.pop(info.id, None)  # it is told everything
 
     def leave(self, broker: str) -> None:
         del self._reasons[broker]
@@ -146,10 +149,6 @@ def _flip(changes: dict[Key, bool], key: Key, here: bool) -> None:
         del changes[key]
     else:
         changes[key] = here
-
-
-def _order(route: Route) -> tuple[str, str, str]:
-    return route.scope.value, route.peer, route.filter
 
 
 def _bytes(route: Route) -> int:

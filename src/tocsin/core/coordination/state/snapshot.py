@@ -306,8 +306,9 @@ def _put_back(state: State, item: _AnyItem, size: int) -> Iterator[int]:
         case _Publishers(topic=topic, publishers=publishers):
             state.presence.restore_publishers(topic, publishers)
         case _Member(info=info):
-            member = state.members[info.id] = Member(info, item.incarnation, item.speaks)
+            member = Member(info, item.incarnation, item.speaks)
             member.applied, member.noticed = item.applied, item.noticed
+            state.enter(member)
             state.interest.join(info)
         case _Filters(broker=broker, filters=filters):
             state.members[broker].filters.update(dict.fromkeys(filters))

@@ -19,6 +19,7 @@ Costs: see ``presence``, ``matching`` and ``interest``; a change of a query's st
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
@@ -89,7 +90,8 @@ class State:
         self.limits = Limits()
         self.level = 0  # of the protocol; grows
         self.led = LEVEL_0_1_0  # what the leader speaks
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, Member] = {}  # changed by ``enter`` and ``_part`` alone
+        self._speaking: Counter[Levels] = Counter()  # how many of them speak each of these
         self.incarnations: dict[str, int] = {}  # broker → its newest incarnation, also of those that are gone
         self.presence = PublisherDirectory()
         self.matching = Matching()
@@ -199,8 +201,23 @@ class State:
 
     def spoken(self, newcomer: str = "") -> Levels:
         """The levels that the leader and every broker speak, except a broker that is about to join."""
-        members = (each.speaks for name, each in self.members.items() if name != newcomer)
+        known = self.members.get(newcomer)
+        alone = known is not None and self._speaking[known.speaks] == 1
+        members = (each for each in self._speaking if not (alone and known and each == known.speaks))
         return common(self.level, (self.led, *members))
+
+    def enter(self, member: Member) -> None:
+        """A broker is there, instead of what was known of it."""
+        before = self.members.get(member.info.id)
+        if before is not None:
+            self._hush(before)
+        self.members[member.info.id] = member
+        self._speaking[member.speaks] += 1
+
+    def _hush(self, member: Member) -> None:
+        self._speaking[member.speaks] -= 1
+        if not self._speaking[member.speaks]:
+            del self._speaking[member.speaks]
 
     def next_due_us(self) -> int | None:
         """When something ends by itself, in the network's time; None if nothing does."""
@@ -249,7 +266,7 @@ class State:
             self._drop_queries(info.id, list(before.queries), release=False)
             if before.info != info:
                 self.survival.readdressed(before.info, info)
-        self.members[info.id] = Member(info, incarnation, speaks)
+        self.enter(Member(info, incarnation, speaks))
         self.incarnations.pop(info.id, None)
         self.incarnations[info.id] = incarnation
         self.interest.join(info)
@@ -260,6 +277,7 @@ class State:
     def _part(self, broker: str) -> None:
         self.presence.broker_gone(broker, self.clock_us)
         member = self.members.pop(broker)
+        self._hush(member)
         self._drop_queries(broker, list(member.queries), release=False)
         self.interest.leave(broker)
         self.survival.lost(member.info, self.members)

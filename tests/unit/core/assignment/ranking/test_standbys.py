@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tocsin.core.assignment.ranking.standbys import (
     PEERS_MAX,
     TARGETS_MAX,
+    Neighbourhood,
+    Targets,
     judge,
-    peers_of,
     rank,
     score_of,
-    targets_of,
 )
 from tocsin.model.network import BrokerInfo, Role
 from tocsin.wire.internal.summaries import UNMEASURED, Summary
@@ -79,10 +81,10 @@ def test_peers_are_who_has_links_then_backups_then_the_cluster() -> None:
         broker("s1", "south"),
         broker("s2", "south"),
     ]
-    found = peers_of(brokers[0], brokers, {"s2", "gone", "me"}, ("n3", None))
+    found = Neighbourhood(brokers).peers_of(brokers[0], {"s2", "gone", "me"}, ("n3", None))
     assert found == ("s2", "n3", "n1", "n2")
     many = [broker(f"n{number:02}") for number in range(30)]
-    assert len(peers_of(many[0], many, (), ())) == PEERS_MAX
+    assert len(Neighbourhood(many).peers_of(many[0], (), ())) == PEERS_MAX
 
 
 def test_a_standby_measures_the_peers_of_its_own_cluster_first() -> None:
@@ -92,5 +94,24 @@ def test_a_standby_measures_the_peers_of_its_own_cluster_first() -> None:
         (broker("n2"), ("n1", "s1")),
         *((broker(f"s{number}", "south"), ("s9",)) for number in range(5)),
     ]
-    assert targets_of(spare, places) == ("s1", "n1", "n2", "s9")
-    assert len(targets_of(spare, [(broker("n"), [f"x{number}" for number in range(99)])])) == TARGETS_MAX
+    assert Targets(places).of(spare) == ("s1", "n1", "n2", "s9")
+    assert len(Targets([(broker("n"), [f"x{number}" for number in range(99)])]).of(spare)) == TARGETS_MAX
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(("north", "south", "east")), st.lists(st.sampled_from("abcdefg"), unique=True)
+        ),
+        max_size=8,
+    )
+)
+def test_targets_are_those_that_counting_for_one_standby_finds(made: list[tuple[str, list[str]]]) -> None:
+    places = [(broker(f"b{number}", cluster), peers) for number, (cluster, peers) in enumerate(made)]
+    for cluster in ("north", "west"):
+        counted: dict[str, list[int]] = {}
+        for each, peers in places:
+            for peer in peers:
+                counted.setdefault(peer, [0, 0])[each.cluster != cluster] += 1
+        wanted = sorted(counted, key=lambda name: (-counted[name][0], -counted[name][1], name))
+        assert Targets(places).of(broker("spare", cluster)) == tuple(wanted)[:TARGETS_MAX]

@@ -11,7 +11,9 @@ from tests.unit.core.coordination.histories import HUB, LIMITS, LISTED, NORTH, Q
 from tocsin.core.coordination.leader import drafting
 from tocsin.core.coordination.leader.drafting import Draft, Drafter
 from tocsin.core.coordination.names import StoreNames
+from tocsin.core.coordination.state.outcome import Outcome
 from tocsin.core.coordination.state.state import State
+from tocsin.model.network import BrokerInfo, Role
 from tocsin.model.stream import Value
 from tocsin.wire.internal.commands import (
     ClientBack,
@@ -19,6 +21,7 @@ from tocsin.wire.internal.commands import (
     Interests,
     Joined,
     Logged,
+    Lost,
     Queries,
     Refreshed,
     Said,
@@ -26,7 +29,7 @@ from tocsin.wire.internal.commands import (
     decode_batch,
     encode_command,
 )
-from tocsin.wire.internal.notices import Item, Notice, decode_notice, encode_item
+from tocsin.wire.internal.notices import Item, Moved, Notice, Routes, TakeOver, decode_notice, encode_item
 
 PLACES = StoreNames("net")
 LAMPS = QUERIES[0]
@@ -148,6 +151,31 @@ def test_what_is_too_much_for_one_append_goes_on_in_the_next(monkeypatch: pytest
     parts = notices_of(made)["south"]
     assert [part.fresh for part in parts] == [True] + [False] * (len(parts) - 1) and len(parts) > 2
     assert [part.number for part in parts] == list(range(parts[0].number, parts[-1].number + 1))
+
+
+def test_losses_in_a_row_are_one_change_that_all_others_share() -> None:
+    state = State()
+    names = [f"b{number}" for number in range(8)]
+    for number, name in enumerate(names):
+        info = BrokerInfo(name, f"c{number % 3}", Role.EDGE, "127.0.0.1", 1 + number)
+        draft(state, Said(name, 1, 1, (Joined(info), Interests((f"t/{name}",)))))
+    made = notices_of(draft(state, *(Lost(name, 1) for name in names[:4])))
+    assert made.keys() == {*names[4:]}
+    (notice,) = made["b7"]
+    (routes,) = [item for item in notice.items if isinstance(item, Routes)]
+    assert {route.peer for route in routes.removed} == {*names[:4]}
+    assert all(each[0].items == notice.items for each in made.values())
+
+
+def test_those_that_are_told_the_same_share_the_bytes_of_it() -> None:
+    outcome = Outcome()
+    item = Moved("gone", None, 1, gone=True)
+    outcome.announce(("a", "b", "c"), (item,))
+    outcome.tell("c", TakeOver("gone", 1))
+    runs = drafting._runs(outcome, ("a", "d"))
+    assert [*runs] == ["a", "b", "c", "d"]
+    assert runs["a"] is runs["b"] and runs["c"] != runs["a"]
+    assert outcome.items["c"] == [item, TakeOver("gone", 1)]
 
 
 def test_what_many_brokers_are_told_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from tests.unit.core.coordination.one_broker import Broker
 from tocsin.core.coordination.leader import snapshot_writer as archivist
 from tocsin.core.coordination.leader.snapshot_writer import Manifest
 from tocsin.core.coordination.state import snapshot
-from tocsin.core.coordination.state.state import State
+from tocsin.core.coordination.state.state import Member, State
 from tocsin.core.machine import Append, DeleteKey, Followed, ReadLog, Say, SetTimer, Started, Stored
 from tocsin.errors import LevelUnspoken
 from tocsin.model import versions
@@ -59,7 +59,7 @@ def test_the_level_rises_after_every_broker_has_spoken_a_higher_one(
     leader._raise(0)
     leader._raise(OPTIONS.raise_after_us)
     assert Raised(2) not in leader._waiting, "one speaks the old level only"
-    state.members["south"].speaks = Levels(1, 2)
+    state.enter(Member(SOUTH, state.members["south"].incarnation, Levels(1, 2)))
     leader._raise(OPTIONS.raise_after_us + 1)
     assert Raised(2) not in leader._waiting, "not for long enough"
     leader._raise(2 * OPTIONS.raise_after_us + 1)

@@ -52,6 +52,20 @@ def test_a_command_that_concerns_nobody_is_clear_with_the_one_before_it() -> Non
     assert tested.add("p", 7, 3, {}, 0) == [Cleared("p", 7, 3)]
 
 
+def test_brokers_that_spoke_together_are_clear_together() -> None:
+    tested = ClearanceWaits()
+    tested.add("p", 7, 1, {"b": 1}, 0)
+    row = [Cleared("p", 7, 2), Cleared("q", 8, 5), Cleared("r", 9, 3)]
+    assert tested.add_row(row, {"a": 4, "p": 3, "q": 6}, 0) == []
+    assert tested.saw("a", 4) == tested.saw("p", 3) == []
+    assert tested.gone("r") == []
+    assert tested.saw("q", 6) == [Cleared("q", 8, 5)], (
+        "one is gone, and an earlier command of one is not clear"
+    )
+    assert tested.saw("b", 1) == [Cleared("p", 7, 2)]
+    assert not any(tested.waits(each) for each in "pqr")
+
+
 def test_nobody_waits_for_a_broker_that_is_gone() -> None:
     tested = ClearanceWaits()
     tested.add("p", 7, 1, {"a": 1}, 0)

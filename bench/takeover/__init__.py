@@ -1,161 +1,64 @@
 """How long a backup needs to serve the clients of a lost broker, and what they miss or get twice.
 
 A network of three brokers: the one that is lost, its local backup (the same cluster) and its remote backup (another
-cluster). Clients with stored sessions hold different channel subscriptions at the first. It is killed (SIGKILL), and
-all its clients dial one backup at once. Time runs from the first dial until the last client has its session back
-(CONNACK); nobody waits for detection. The **local** backup has prepared the subscriptions. The **remote** one has not,
-and writes them first. No pipeline runs: what is measured is what clients wait for before they are served.
+cluster). Clients with stored sessions hold different channel subscriptions at the first. It is killed (SIGKILL) and
+stays down, and all its clients dial one backup at once. Time runs from the first dial until the last client has its
+session back (CONNACK); nobody waits for detection. Beside it stands the processor time that the backup and the store
+need until then: other work on the machine disturbs it less. The **local** backup has prepared the subscriptions. The
+**remote** one has not, and writes them first. No pipeline runs: what is measured is what clients wait for before they
+are served.
 
 ``--only topics``: the same with topic subscriptions at QoS 0, on one of which for each client a client of the third
 broker publishes all the time. Time runs from each CONNACK until the first message; that of the last client counts.
 
 ``--only positions``: clients are sent QoS 1 messages, and go to the local backup by themselves when their broker is
-killed. How many messages does each get again, by how often positions are copied (``replication``)? The client drops
-them by their ids.
+killed. How many messages does each get again, and how many bytes went to the backups, by how often positions are copied
+(``replication``)? The client drops repeats by their ids.
+
+``python -m bench draw takeover`` draws what was kept.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
 import os
 import platform
-import signal
+import random
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import uvloop
 
+from bench.takeover.figures import Again, Point, Spent
+from bench.takeover.network import AGAIN_S, BACKUPS, DEADLINE_S, LOST, STORE, network
 from tocsin.client import AsyncClient
-from tocsin.config import Nats
-from tocsin.model.catalogue import Channel, Parameter, encode_definition, key_of
-from tocsin.model.channel_names import ChannelNames
-from tocsin.runtime.network.store_access import embedded
-from tocsin.store.jetstream.store import JetStreamStore
 
-RESULTS: Final = Path(__file__).parent / "results"
+RESULTS: Final = Path(__file__).parents[1] / "results"
 SIZES, QUICK_SIZES = (10, 100, 1_000, 10_000), (10, 100)
 ROUNDS, QUICK_ROUNDS = 3, 1
 CLIENTS: Final = 10  # so that the number of clients is the same at every size
-LOST: Final = "north-1"
-BACKUPS: Final = {"local": "north-2", "remote": "south-1"}
-CHANNEL: Final = Channel("Near", (Parameter("x", "BIGINT"),), (), "", every_s=3_600)
-DEADLINE_S: Final = 120.0
-AGAIN_S: Final = 0.2
 REDIAL_S: Final = 0.2  # what a client waits for before it dials again, with some room
-COPIED_BYTES: Final = 150  # of a subscription in a copy, at least
 ARRIVE_S: Final = 2.0  # for the last messages
 EVERY_S, LOOK_S = 0.005, 0.001  # between two messages on a topic, and two looks whether one has come
-RATE, FLOW_S, KILLED_S = 200, 8.0, 4.0  # messages a second, for how long, and when the broker is killed
+RATE, FLOW_S = 200, 8.0  # messages a second, and for how long
+KILLED_S: Final = (3.0, 5.0)  # when the broker is killed: a moment in between, another one each time
+PAYLOAD: Final = bytes(100)
 WAYS: Final = (
-    ("mode=periodic", "period_ms=100"),
-    ("mode=periodic", "period_ms=300"),
-    ("mode=periodic", "period_ms=1000"),
-    ("mode=periodic", "period_ms=5000"),
-    ("mode=periodic", "period_ms=60000"),
+    *(("mode=periodic", f"period_ms={period}") for period in (100, 300, 1_000, 5_000, 60_000)),
+    *(("mode=threshold", f"threshold_bytes={size}") for size in (10_000, 100_000, 1_000_000, 10_000_000)),
 )
 QUICK_WAYS: Final = WAYS[:1]
 
 
-class Point(msgspec.Struct, frozen=True):
-    """One size: seconds until all clients are served, or have a message, in each round."""
-
-    subscriptions: int
-    local: list[float]
-    remote: list[float]
-
-    @property
-    def ratio(self) -> float:
-        """How many times longer the remote backup takes."""
-        return statistics.median(self.remote) / statistics.median(self.local)
-
-
-class Again(msgspec.Struct, frozen=True):
-    """One way of copying positions: repeats for each client, in each round."""
-
-    settings: list[str]
-    repeats: list[float]
-
-
-class Network:
-    """A network that ``tocsin up`` started, from its ready line."""
-
-    def __init__(self, ready: dict[str, Any], store: JetStreamStore) -> None:
-        self._pids: dict[str, int] = ready["pids"]
-        self._addresses = {each["id"]: f"mqtt://{each['host']}:{each['port']}" for each in ready["brokers"]}
-        self._names = ChannelNames(ready["network"])
-        self._store = store
-
-    async def define(self) -> None:
-        table = await self._store.table(self._names.catalogue)
-        await table.put(key_of(CHANNEL), encode_definition(CHANNEL))
-
-    def publisher(self, broker: str) -> AsyncClient:
-        return AsyncClient([self._addresses[broker]], client_id="publisher", deadline_s=DEADLINE_S)
-
-    def client(self, number: int, broker: str) -> AsyncClient:
-        return AsyncClient(
-            [self._addresses[broker]], client_id=f"c-{number}", session_expiry_s=600, deadline_s=DEADLINE_S
-        )
-
-    async def until_prepared(self, subscriptions: int) -> None:
-        """Until the local backup has a standby cell for each of them."""
-        table = await self._store.table(self._names.subscriptions)
-        while True:
-            keys = await table.keys()
-            if sum(key.endswith("._standby") for key in keys) >= subscriptions:
-                return
-            await asyncio.sleep(AGAIN_S)
-
-    async def until_copied(self, subscriptions: int) -> None:
-        """Until the local backup has all subscriptions in its copy."""
-        topic = "$SYS/broker/replication/copies/bytes"
-        async with AsyncClient([self._addresses[BACKUPS["local"]]]) as client:
-            async for message in await client.subscribe(topic):
-                if int(message.payload) >= subscriptions * COPIED_BYTES:
-                    return
-
-    def kill(self) -> None:
-        os.kill(self._pids[f"broker/{LOST}"], signal.SIGKILL)
-
-
-@contextlib.asynccontextmanager
-async def network(*more: str) -> AsyncIterator[Network]:
-    brokers = [{"id": each, "cluster": each.partition("-")[0]} for each in (LOST, *BACKUPS.values())]
-    sets = (
-        f"brokers={json.dumps(brokers)}",
-        "pipeline.enabled=never",
-        "log.level=error",
-        "limits.connection_rate=0",
-        *more,
-    )
-    options = ["--ephemeral", "--auto-ports", *(word for each in sets for word in ("--set", each))]
-    argv = [sys.executable, "-P", "-m", "tocsin", "up", *options]
-    process = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE, limit=1 << 20)
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            ready = json.loads(await process.stdout.readline())
-        nats = embedded(Nats(urls=tuple(ready["nats"])), ready["state"])
-        store = await JetStreamStore.open(nats, "operator", name="bench", deadline_s=30)
-        try:
-            yield Network(ready, store)
-        finally:
-            await store.close()
-    finally:
-        process.terminate()
-        await process.wait()
-
-
-async def takeover(subscriptions: int, backup: str) -> float:
-    """Seconds from the first dial until every client has its session at the backup."""
+async def takeover(subscriptions: int, backup: str) -> Spent:
+    """What passes from the first dial until every client has its session at the backup."""
     async with asyncio.timeout(DEADLINE_S * 3), network() as net:
         await net.define()
         each = subscriptions // CLIENTS
@@ -170,16 +73,21 @@ async def takeover(subscriptions: int, backup: str) -> float:
             await client.close(settle=False)
         await asyncio.sleep(REDIAL_S)
         returning = [net.client(number, backup) for number in range(CLIENTS)]
+        processes = f"broker/{backup}", STORE
+        before = [net.processor_s(each) for each in processes]
         began = time.perf_counter()
         await asyncio.gather(*(client.connect() for client in returning))
         took = time.perf_counter() - began
+        broker_s, store_s = (
+            net.processor_s(each) - spent for each, spent in zip(processes, before, strict=True)
+        )
         for client in returning:
             await client.close()
-    return took
+    return Spent(took, broker_s, store_s)
 
 
-async def first_message(subscriptions: int, backup: str) -> float:
-    """Seconds from CONNACK at the backup until a message at QoS 0 comes to the last client that gets one."""
+async def first_message(subscriptions: int, backup: str) -> Spent:
+    """From CONNACK at the backup until a message at QoS 0 comes to the last client that gets one."""
     (third,) = (each for each in BACKUPS.values() if each != backup)
     async with asyncio.timeout(DEADLINE_S * 3), network() as net, net.publisher(third) as publisher:
         each = subscriptions // CLIENTS
@@ -200,7 +108,7 @@ async def first_message(subscriptions: int, backup: str) -> float:
         publishing.cancel()
         for client in returning:
             await client.close()
-    return max(waited)
+    return Spent(max(waited), 0.0, 0.0)
 
 
 async def _publish(publisher: AsyncClient, topics: Sequence[str]) -> None:
@@ -220,8 +128,8 @@ async def _wait(client: AsyncClient) -> float:
     return time.perf_counter() - began
 
 
-async def repeats(*settings: str) -> float:
-    """The messages that a client gets again because its broker was killed."""
+async def repeats(*settings: str) -> tuple[float, float]:
+    """The messages that a client gets again because its broker was killed, and the bytes a second to the backups."""
     async with (
         asyncio.timeout(DEADLINE_S),
         network(*settings) as net,
@@ -233,10 +141,12 @@ async def repeats(*settings: str) -> float:
         reading = [asyncio.create_task(_read(inbox)) for inbox in inboxes]
         while not all(client.others for client in clients):  # noqa: ASYNC110
             await asyncio.sleep(AGAIN_S)
+        killed, copied = round(RATE * random.uniform(*KILLED_S)), await net.copied_bytes()
         began = time.perf_counter()
         for number in range(round(RATE * FLOW_S)):
-            await publisher.publish("flow", str(number).encode(), qos=1)
-            if number == round(RATE * KILLED_S):
+            await publisher.publish("flow", str(number).encode() + PAYLOAD, qos=1)
+            if number == killed:
+                copied_s = (await net.copied_bytes() - copied) / (time.perf_counter() - began)
                 net.kill()
             await asyncio.sleep(max(0.0, began + number / RATE - time.perf_counter()))
         await asyncio.sleep(ARRIVE_S)
@@ -245,7 +155,7 @@ async def repeats(*settings: str) -> float:
         again = sum(client.duplicates for client in clients)
         for client in clients:
             await client.close(settle=False)
-    return again / CLIENTS
+    return again / CLIENTS, copied_s
 
 
 async def _read(inbox: Any) -> None:
@@ -257,23 +167,33 @@ async def measure_repeats(ways: Sequence[tuple[str, ...]], rounds: int) -> list[
     points = []
     for way in ways:
         settings = [f"replication.{each}" for each in way]
-        points.append(point := Again(settings, [await repeats(*settings) for _ in range(rounds)]))
-        print(f"  {', '.join(way)}: {statistics.median(point.repeats):,.1f} repeats a client", flush=True)
+        found = [await repeats(*settings) for _ in range(rounds)]
+        point = Again(settings, [again for again, _ in found], [copied_s for _, copied_s in found])
+        points.append(point)
+        print(
+            f"  {', '.join(way)}: {statistics.median(point.repeats):,.1f} repeats a client, "
+            f"{statistics.median(point.copied_bytes_s):,.0f} bytes/s to the backups",
+            flush=True,
+        )
     return points
 
 
 async def measure(
-    what: str, run: Callable[[int, str], Coroutine[Any, Any, float]], sizes: Sequence[int], rounds: int
+    what: str, run: Callable[[int, str], Coroutine[Any, Any, Spent]], sizes: Sequence[int], rounds: int
 ) -> list[Point]:
     points = []
     for size in sizes:
-        took: dict[str, list[float]] = {way: [] for way in BACKUPS}
+        found: dict[str, list[Spent]] = {way: [] for way in BACKUPS}
         for _ in range(rounds):
             for way, backup in BACKUPS.items():
-                took[way].append(await run(size, backup))
-        points.append(point := Point(size, took["local"], took["remote"]))
-        shown = (f"{way} {statistics.median(took[way]) * 1e3:,.0f} ms" for way in BACKUPS)
-        print(f"  {size:6,} {what}: {', '.join(shown)}; remote ÷ local {point.ratio:.1f}", flush=True)
+                found[way].append(await run(size, backup))
+        points.append(point := Point(size, found["local"], found["remote"]))
+        shown = ", ".join(
+            f"{way} {point.median_s(way) * 1e3:,.0f} ms"
+            + (f" (processor: {point.processor_s(way) * 1e3:,.0f})" if point.processor_s(way) else "")
+            for way in BACKUPS
+        )
+        print(f"  {size:6,} {what}: {shown}; remote ÷ local {point.ratio:.1f}", flush=True)
     return points
 
 

@@ -1,0 +1,7 @@
+"""``python -m bench.takeover``."""
+
+import sys
+
+from bench.takeover import main
+
+sys.exit(main())
