@@ -28,7 +28,7 @@ demo: setup ## people in a city are told of emergencies near them while brokers 
 test: setup ## run the tests (Debian test programs are installed when missing and allowed)
 	@$(PYTEST) -n 4 $(PYTEST_ARGS)
 
-test-slow: setup ## run the long suites: every fault at full length, SEEDS=200 seeds of each scenario
+test-slow: setup ## run the long suites: every fault at full length, SEEDS=50 seeds of each scenario
 	@$(PYTEST) -n 2 -m slow $(PYTEST_ARGS)
 
 check: setup ## lint, format check, types, import directions, licences

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 
 BENCHES = {
     "assignment": "plans of backups beside bounds that no plan can beat, and how their time grows",
+    "balance": "what moving clients from full to empty brokers changes: spread, routes, who notices",
     "broker": "deliveries per CPU second, latency and memory of a broker, beside mosquitto and NATS",
     "channels": "executions of channels on Spark, beside DuckDB and one query each; a network, end to end",
     "connections": "what a new connection costs a broker, clean and with a session, beside mosquitto",
     "coordinator": "a change on its way to another broker; commands applied; snapshots of 100 000 streams",
     "detection": "how soon a dead broker is missed, how often a living one, beside fixed time-outs; heartbeat bytes",
+    "locality": "a durable message at brokers that do not want it; how soon a new filter is read",
     "query": "a change against up to a million standing queries, a new query against as many streams",
     "replication": "bytes and CPU of a change, a position and a resync, from a broker to its two backups",
     "sim": "events a second of the simulator, beside a bare event heap",

@@ -21,7 +21,7 @@ Positions and revisions are positive and grow; 0 means "before the first". Times
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol
 
@@ -30,6 +30,9 @@ import msgspec
 BATCH_MAX = 1_000  # records in one append: JetStream's own bound on an atomic batch
 READ_MAX = 1_000  # records in one read
 READ_MAX_BYTES = 16 << 20  # of their payloads, but for the last one
+PATTERNS_MAX = (
+    256  # of one selection: a server takes milliseconds for a reader with so many, seconds with thousands
+)
 KEYS_MAX = 256  # in one read of many keys; a server shows the last messages of 1 024 subjects
 PAYLOAD_MAX_BYTES = 1 << 20  # one record's payload: the server's default max_payload
 # What a record takes beside the packet that it is made of: the server's headers (4 KiB, which count against
@@ -83,6 +86,18 @@ class Page(msgspec.Struct, frozen=True):
     last: int
 
 
+class Begun(msgspec.Struct, frozen=True):
+    """A selection is being read from now on. The log ended at ``end``, or later, when it began."""
+
+    end: int
+
+
+class Reached(msgspec.Struct, frozen=True):
+    """Everything that a selection matches up to this position was handed out before."""
+
+    position: int
+
+
 class LogSpec(msgspec.Struct, frozen=True):
     """A log, its subjects (all of the form ``prefix.…``) and what is kept. None means without bound."""
 
@@ -100,6 +115,23 @@ class TableSpec(msgspec.Struct, frozen=True):
 
     name: str
     max_bytes: int | None = None
+
+
+class Selection(Protocol):
+    """A part of a log, as it is read."""
+
+    def items(self) -> AsyncGenerator[Entry | Begun | Reached, None]:
+        """``Begun``, then the entries in order, without gaps, repeats or end, and how far they are.
+
+        ``Reached`` comes every few seconds while the log grows without a match, and soon after ``hasten``; a reader
+        that is lost on its way begins again by itself where it was, with another ``Begun``. ``Trimmed`` if the log
+        does not keep any more what comes next. To be iterated once.
+        """
+        ...
+
+    async def hasten(self) -> None:
+        """Have it told soon how far it is, as far as the server that reads for us knows of the log."""
+        ...
 
 
 class Log(Protocol):
@@ -134,6 +166,14 @@ class Log(Protocol):
 
     def follow(self, subject: str, start: int) -> AsyncIterator[Entry]:
         """Entries from ``start`` on, without gaps, repeats or end; waits for new ones and rides out reconnects."""
+        ...
+
+    def select(self, patterns: Sequence[str], start: int) -> Selection:
+        """Entries from ``start`` on that match any of these patterns, which do not overlap; at most PATTERNS_MAX.
+
+        The server picks them out: what matches nothing costs the reader nothing. History through many patterns is
+        slow, so begin near the end.
+        """
         ...
 
     async def last(self, subject: str | None = None, *, fresh: bool = False) -> int:

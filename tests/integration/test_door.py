@@ -155,3 +155,24 @@ async def test_a_program_away_during_three_changes_of_plan_gets_in() -> None:
             os.kill(program.pid, signal.SIGCONT)
             async with asyncio.timeout(DEADLINE_S):
                 assert await asyncio.to_thread(program.stdout.readline) == "there you are\n"
+
+
+async def test_pub_and_sub_get_in_though_their_broker_is_dead() -> None:
+    """They are told no address: they try the first broker, then the door."""
+    with up("--set", f"brokers={BROKERS}", level="error") as network, nobody_restarts(network):
+        os.kill(network["pids"]["broker/north-1"], signal.SIGKILL)
+        tocsin = (sys.executable, "-P", "-m", "tocsin")
+        state = ("--state", network["state"])
+        listening = await asyncio.create_subprocess_exec(
+            *tocsin, "sub", "a/b", "-q", "1", "-n", "1", *state, stdout=asyncio.subprocess.PIPE
+        )
+        async with asyncio.timeout(DEADLINE_S):
+            while listening.returncode is None:  # until its subscription is there to be told of
+                said = await asyncio.create_subprocess_exec(
+                    *tocsin, "pub", "a/b", "there you are", "-q", "1", *state
+                )
+                assert await said.wait() == 0
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(listening.wait(), 0.5)
+        out, _ = await listening.communicate()
+        assert listening.returncode == 0 and b"there you are" in out

@@ -9,7 +9,7 @@ import pytest
 from tocsin.sim.runs.runner import run_many
 from tocsin.sim.runs.scenario import scenarios
 
-SEEDS = int(os.environ.get("SEEDS", "200"))
+SEEDS = int(os.environ.get("SEEDS", "50"))
 
 
 @pytest.mark.slow

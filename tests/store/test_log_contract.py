@@ -5,12 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from typing import Any
 
 import pytest
 
 from tests.store.writing import records
-from tocsin.errors import Conflict, Refused, StoreFull, StoreUnavailable
-from tocsin.ports import BATCH_MAX, PAYLOAD_MAX_BYTES, SUBJECT_MAX_BYTES, Entry, Log, LogSpec, Record, Store
+from tocsin.errors import Conflict, Refused, StoreFull, StoreUnavailable, Trimmed
+from tocsin.ports import (
+    BATCH_MAX,
+    PATTERNS_MAX,
+    PAYLOAD_MAX_BYTES,
+    SUBJECT_MAX_BYTES,
+    Begun,
+    Entry,
+    Log,
+    LogSpec,
+    Reached,
+    Record,
+    Store,
+)
 
 Opener = Callable[[], Awaitable[Store]]
 Specs = Callable[..., LogSpec]
@@ -335,3 +348,104 @@ async def test_a_full_log_refuses_with_a_reason_and_keeps_its_entries(store: Sto
     assert [entry.id for entry in page.entries] == [f"{number}" for number in range(taken)]
     await log.trim(before=taken)
     assert await log.append([Record(where, b"x" * 1_000, "again")]) == (taken + 1,)
+
+
+# ── select ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _until(selection: Any, items: Any, position: int) -> list[Entry]:
+    """The entries that a selection hands out until it is at a position."""
+    found: list[Entry] = []
+    async with asyncio.timeout(20):
+        async for item in items:
+            match item:
+                case Entry(position=at):
+                    found.append(item)
+                case Reached(position=at):
+                    pass
+                case _:
+                    continue
+            if at >= position:
+                return found
+            await selection.hasten()
+    raise AssertionError("a selection has no end")
+
+
+async def test_a_selection_brings_what_matches_and_tells_how_far(log: Log, subject: Subject) -> None:
+    await log.append(records(subject("a.1"), "1") + records(subject("b"), "x") + records(subject("c"), "2"))
+    selection = log.select((subject("a.*"), subject("c")), 1)
+    async with aclosing(selection.items()) as items:
+        assert isinstance(await anext(items), Begun)
+        assert [each.id for each in await _until(selection, items, 3)] == ["1", "2"]
+        await log.append(records(subject("b"), *map(str, range(10, 15))))
+        await selection.hasten()
+        assert await _until(selection, items, 8) == []
+        await log.append(records(subject("c"), "3") + records(subject("b"), "y"))
+        assert [(each.position, each.id) for each in await _until(selection, items, 10)] == [(9, "3")]
+
+
+async def test_a_selection_says_where_the_log_ended(log: Log, subject: Subject) -> None:
+    await log.append(records(subject("a"), "1", "2", "3"))
+    for patterns in ((">",), (subject("b"),), (subject("b"), subject("c.>"))):
+        async with aclosing(log.select(patterns, 4).items()) as items:
+            begun = await anext(items)
+            assert isinstance(begun, Begun)
+            assert begun.end == 3
+
+
+async def test_a_selection_of_many_patterns_brings_what_they_match(log: Log, subject: Subject) -> None:
+    wanted = [subject(f"d{i}.*") for i in range(PATTERNS_MAX)]
+    await log.append(records(subject("d7.x"), "7") + records(subject("e.x"), "e"))
+    selection = log.select(wanted, 1)
+    async with aclosing(selection.items()) as items:
+        assert [each.id for each in await _until(selection, items, 2)] == ["7"]
+
+
+async def test_a_selection_never_says_more_than_it_brought(log: Log, subject: Subject) -> None:
+    stop = asyncio.Event()
+
+    async def write() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            await log.append(
+                [Record(subject("abc"[i % 3]), b"", f"{number}-{i}") for i in range(number % 7 + 1)]
+            )
+            await asyncio.sleep(0)
+
+    selection = log.select((subject("a"), subject("b")), 1)
+    writing, got, reached = asyncio.create_task(write()), list[int](), list[int]()
+    async with asyncio.timeout(30), aclosing(selection.items()) as items:
+        async for item in items:
+            if isinstance(item, Entry):
+                assert item.position > max(reached, default=0)
+                got.append(item.position)
+            elif isinstance(item, Reached):
+                reached.append(item.position)
+                if len(reached) == 30:
+                    break
+            await selection.hasten()
+    stop.set()
+    await writing
+    there = [
+        entry.position for each in "ab" for entry in (await log.read(subject(each), 0, limit=1_000)).entries
+    ]
+    assert got[:300] == sorted(each for each in there if each <= reached[-1])[:300]
+
+
+async def test_a_selection_that_needs_what_is_trimmed_says_so(log: Log, subject: Subject) -> None:
+    await log.append(records(subject("a"), *map(str, range(5))))
+    await log.trim(before=4)
+    async with aclosing(log.select((subject("a"),), 2).items()) as items:
+        with pytest.raises(Trimmed):
+            async with asyncio.timeout(20):
+                async for _ in items:
+                    pass
+
+
+@pytest.mark.parametrize(("patterns", "start"), [((), 0), (("",), 0), ((">",), -1), (("a",) * 257, 0)])
+async def test_a_selection_that_cannot_be_read_is_refused(
+    log: Log, patterns: tuple[str, ...], start: int
+) -> None:
+    with pytest.raises(Refused):
+        log.select(patterns, start)

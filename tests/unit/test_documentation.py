@@ -46,3 +46,12 @@ def test_the_glossary_has_each_word_once() -> None:
     ]
     assert len(words) >= 40
     assert sorted(words) == sorted(set(words))
+
+
+def test_every_package_is_on_the_map() -> None:
+    """Scenarios of the simulator are one row: their own page has each."""
+    page = (ROOT / "docs/architecture.md").read_text("utf-8")
+    packages = {each.parent.relative_to(ROOT) for each in (ROOT / "src/tocsin").rglob("__init__.py")}
+    scenarios = Path("src/tocsin/sim/scenarios")
+    missing = [each for each in packages if scenarios not in each.parents and f"../{each}/" not in page]
+    assert sorted(missing) == []

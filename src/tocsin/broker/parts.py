@@ -19,6 +19,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from tocsin.broker.channels.backend_subscriptions import BackendSubscriptions
 from tocsin.broker.channels.channels import Channels
@@ -79,6 +80,7 @@ from tocsin.core.coordination.participant.signals import (
     QueriesChanged,
 )
 from tocsin.core.delivery.stored_session import StoredSession, kept_s
+from tocsin.core.filters import interest_of
 from tocsin.core.links.signals import Ending as LinkEnding
 from tocsin.core.machine import Event
 from tocsin.core.quality.judging import offer_in
@@ -99,6 +101,8 @@ from tocsin.runtime.machines.tasks import Ending, Tasks
 from tocsin.runtime.network.streams import open_within
 from tocsin.runtime.security.audit import Audit
 from tocsin.runtime.security.files import Changed, Guard
+
+EVERY_TOPIC: Final = "#"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +203,10 @@ class Parts:
             pressure=self.clients.hold_back,
             keep_s=settings.messages.keep_s,
             keep_bytes=settings.messages.keep_bytes,
+            mode=settings.messages.read,
+            will_noted=self._will_noted,
         )
+        self._asked: set[str] = set()  # the queries that are asked here
         user_max = bytes_max * settings.budgets.user_percent // 100
         self.retained = Retained(stored.retained, limits.retained_max, bytes_max, user_max)
         self.retained_writer = RetainedWriter(self.retained, self.message_log, self.tasks.spawn)
@@ -540,16 +547,23 @@ class Parts:
 
     def _judges(self) -> bool:
         """Whether it has to be known what was said of the stream of an entry of the message log."""
-        return self.exchange.queries.is_judging() or self._ports.member.in_doubt(now_us())
+        exchange = self.exchange
+        doubt = self._ports.member.in_doubt(now_us())
+        return exchange.queries.is_judging() or exchange.requests.compares or doubt
 
-    def _take(self, entry: Entry, publication: Publication) -> None:
+    def _take(self, entry: Entry, publication: Publication) -> bool:
+        """A message that the log has brought; whether anybody here wants it."""
         member = self._ports.member
         if member.picture.sets and publication.resolved and member.in_doubt(now_us()):
             metadata = publication.metadata
             self._ports.post(MessageRead(topic=publication.topic, metadata=metadata, cause=entry.id))
         if entry.id.endswith(WILL):
-            self.replication.will_published(self.clients.present.get(publication.client), entry.id)
-        self.exchange.dispatch(entry, publication)
+            self._will_noted(publication.client, entry.id)
+        return self.exchange.dispatch(entry, publication)
+
+    def _will_noted(self, client: str, will: str) -> None:
+        """The log has a will."""
+        self.replication.will_published(self.clients.present.get(client), will)
 
     async def drain(self, deadline_s: float) -> None:
         """Let everything that ended be stored."""
@@ -626,6 +640,15 @@ class Parts:
         """Users who registered are gone, or have another password."""
         self.listener.guard_changed(Changed(users=names))
 
+    def _read_for_queries(self, added: set[str], removed: set[str]) -> None:
+        """A message tells by itself which queries it is for: while there are any, everything is read."""
+        before = bool(self._asked)
+        self._asked = (self._asked - removed) | added
+        if self._asked and not before:
+            self.message_log.want(EVERY_TOPIC)
+        elif before and not self._asked:
+            self.message_log.unwant(EVERY_TOPIC)
+
     def _rights_changed(self) -> None:
         """The rules of access are others."""
         self.replication.rights_changed()
@@ -638,6 +661,10 @@ class Parts:
 
     def _interests_changed(self, added: tuple[str, ...], removed: tuple[str, ...]) -> None:
         cause = f"{self._broker}:interest {(added or removed)[0]}"
+        for each in added:
+            self.message_log.want(interest_of(each).pattern)
+        for each in removed:
+            self.message_log.unwant(interest_of(each).pattern)
         self._ports.post(InterestsChanged(added=added, removed=removed, cause=cause))
         self.gossip.wants(added, removed)
 
@@ -645,4 +672,5 @@ class Parts:
         self, added: tuple[tuple[str, str], ...], removed: tuple[str, ...], user: str
     ) -> None:
         cause = f"{self._broker}:query {added[0][0] if added else removed[0]}"
+        self._read_for_queries({each for each, _ in added}, set(removed))
         self._ports.post(QueriesChanged(added=added, removed=removed, user=user, cause=cause))

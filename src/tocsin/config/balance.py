@@ -32,8 +32,8 @@ class Balance(Section, frozen=True, kw_only=True):
         Meta(
             ge=1,
             le=100,
-            description="Clients are moved while the fullest broker is fuller than the emptiest by more than this "
-            "share of `limits.connections_max`, until half of it is left.",
+            description="Clients are moved if the fullest broker is fuller than the emptiest by more than this share "
+            "of `limits.connections_max`.",
         ),
     ] = 20
     rest_s: Annotated[

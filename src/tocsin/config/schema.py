@@ -483,6 +483,13 @@ class Messages(Section, frozen=True, kw_only=True):
             description="How much is kept in all; beyond it the oldest messages go first.",
         ),
     ] = 10 << 30
+    read: Annotated[
+        Literal["wanted", "all"],
+        Meta(
+            description="What a broker reads of the messages that others commit. `wanted`: what its clients may want, "
+            "so that the rest costs it nothing; `all`: everything."
+        ),
+    ] = "all"
 
 
 class Log(Section, frozen=True, kw_only=True):

@@ -24,6 +24,7 @@ CRITICAL_MESSAGES: Final = "c"  # … unless it is critical
 EITHER: Final = "*"  # in patterns: both
 # Every topic of TOPIC_MAX_BYTES has one, within the store's bounds on keys and subjects.
 SUBJECT_MAX_BYTES: Final = 3 * TOPIC_MAX_BYTES + 1
+WILLS: Final = "will"  # the token of notes about wills, which is no reference
 _SAID: Final = "_said"  # behind the network's name, which has no underscore
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _MEMO: Final = 4_096
@@ -64,6 +65,16 @@ def said_subject(reference: bytes, network: str) -> str:
     return f"{network}{_SAID}.{reference.hex()}"
 
 
+def will_subject(network: str) -> str:
+    """Where it is noted that a will is in the log. To who does not know such notes they are metadata of no message."""
+    return f"{network}{_SAID}.{WILLS}"
+
+
+def said_of(network: str) -> str:
+    """The pattern of all metadata, and of notes about wills."""
+    return f"{network}{_SAID}.>"
+
+
 def said_reference(subject: str) -> bytes | None:
     """The reference of an entry that has metadata; None if the entry is a message."""
     network, _, token = subject.partition(".")
@@ -92,7 +103,7 @@ def all_of(network: str, kind: str = EITHER) -> str:
 
 def messages_log(network: str, keep_s: float | None, keep_bytes: int | None) -> LogSpec:
     """The network's message log and its retention; every process opens it with the same."""
-    subjects = (all_of(network, MESSAGES), all_of(network, CRITICAL_MESSAGES), f"{network}{_SAID}.>")
+    subjects = (all_of(network, MESSAGES), all_of(network, CRITICAL_MESSAGES), said_of(network))
     return LogSpec(f"{network}-messages", subjects, max_age_s=keep_s, max_bytes=keep_bytes)
 
 

@@ -43,8 +43,8 @@ from tocsin.ports import READ_MAX, LogSpec, TableSpec
 from tocsin.sim.chance import MILLION
 from tocsin.sim.network import STORE
 from tocsin.sim.node import Node
-from tocsin.sim.process.signals import Look
-from tocsin.sim.tails import Follow, Tails, Watch
+from tocsin.sim.process.signals import Look, Select
+from tocsin.sim.tails import Follow, Selecting, Tails, Watch
 from tocsin.store.memory.state import LogState, TableState
 
 if TYPE_CHECKING:
@@ -331,6 +331,10 @@ class StoreServer:
     def follow(self, node: Node, effect: FollowLog) -> None:
         self._check_name(node, effect)
         self.tails.add(Follow(node, effect))
+
+    def select(self, node: Node, effect: Select) -> None:
+        self._check_name(node, effect)
+        self.tails.add(Selecting(node, effect))
 
     def watch(self, node: Node, effect: WatchTable) -> None:
         self._check_name(node, effect)

@@ -1,9 +1,12 @@
-"""Follows and watches: the events of a log or table for its readers, in order and without gaps.
+"""Follows, selections and watches: the events of a log or table for its readers, in order and without gaps.
 
 A tail is a connection that remembers how far it got. Its events arrive in order. A cut, a sleeping node, a lost
 leader or a lag of its own interrupts it; it connects again by itself and goes on where it was. A watch may then have
 missed something: it resumes from its revision, or begins again with ``reset``, as chance has it, for a consumer must
 bear both.
+
+A selection tells how far it is: a while after the log has grown by what does not match, or when it is hastened. What it
+says then is true at the store; it arrives behind everything that was sent before.
 """
 
 from __future__ import annotations
@@ -13,9 +16,10 @@ from typing import TYPE_CHECKING
 from tocsin.core.machine import Event, Followed, FollowLog, Watched, WatchTable
 from tocsin.errors import Trimmed
 from tocsin.model.network import Address
-from tocsin.ports import READ_MAX, Change, Entry
+from tocsin.ports import READ_MAX, Begun, Change, Entry, Reached
 from tocsin.sim.network import STORE
 from tocsin.sim.node import Node, Status
+from tocsin.sim.process.signals import Select, Selected
 from tocsin.store.rules import is_wild, matches
 
 if TYPE_CHECKING:
@@ -24,6 +28,10 @@ if TYPE_CHECKING:
 
 # A connection dials again within a second, after two at most.
 RECONNECT_MAX_US = 1_000_000
+# A server tells how far a selection is with one of its heartbeats, which come every two seconds.
+BEAT_MAX_US = 2_000_000
+
+Item = Entry | Change | Begun | Reached
 
 
 class Tail:
@@ -50,6 +58,29 @@ class Follow(Tail):
         self.number = 0  # grows with every follow that is added
 
 
+class Selecting(Tail):
+    """The reading of a selection."""
+
+    def __init__(self, node: Node, effect: Select) -> None:
+        super().__init__(node, selecting_key(node, effect.number), effect.log)
+        self.patterns = effect.patterns
+        self.next = effect.start  # the position after the last that arrived
+        self.number = effect.number
+        self.sent = 0  # what is told on this connection goes up to here
+        self.beats = False  # a heartbeat is under way
+        self._known: dict[str, bool] = {}  # subject → whether it matches
+
+    def matches(self, subject: str) -> bool:
+        known = self._known.get(subject)
+        if known is None:
+            known = self._known[subject] = any(matches(each, subject) for each in self.patterns)
+        return known
+
+
+def selecting_key(node: Node, number: int) -> str:
+    return f"{node.address} of start {node.starts} selects #{number}"
+
+
 class Watch(Tail):
     """A watch of a table."""
 
@@ -72,10 +103,11 @@ class Tails:
         self._follows: dict[tuple[str, str], list[Follow]] = {}
         self._wild: dict[str, list[Follow]] = {}  # by log: those whose subjects have wildcards
         self._added = 0  # follows, ever
+        self._selections: dict[str, list[Selecting]] = {}  # by log
         self._watches: dict[str, list[Watch]] = {}
         self._held: list[Address] = []  # nodes that hear nothing for now, once for each fault that has it so
 
-    def add(self, tail: Follow | Watch) -> None:
+    def add(self, tail: Follow | Selecting | Watch) -> None:
         before = self._tails.get(tail.key)
         if before is not None:
             self._end(before)
@@ -84,6 +116,8 @@ class Tails:
             self._added += 1
             tail.number = self._added
             self._siblings(tail).append(tail)
+        elif isinstance(tail, Selecting):
+            self._selections.setdefault(tail.name, []).append(tail)
         else:
             self._watches.setdefault(tail.name, []).append(tail)
         at_us = self._world.now_us + self._world.network.delay_us(tail.node.address, STORE)
@@ -104,6 +138,46 @@ class Tails:
         for follow in found:
             if follow.connected:
                 self._carry(follow, entry)
+        for selecting in self._selections.get(log, ()):
+            if not selecting.connected:
+                continue
+            if selecting.matches(entry.subject):
+                self._carry(selecting, entry)
+                selecting.sent = entry.position
+            else:
+                self._beat_later(selecting)
+
+    def hasten(self, node: Node, number: int) -> None:
+        """A node wants to know how far a selection is."""
+        if self._unreachable(node):
+            return
+        selecting = self._tails.get(selecting_key(node, number))
+        if selecting is not None:
+            at_us = self._world.now_us + self._world.network.delay_us(node.address, STORE)
+            self._world.schedule.at(at_us, self._tell_reached, selecting, selecting.session)
+
+    def deselect(self, node: Node, number: int) -> None:
+        """A node reads a selection no longer."""
+        selecting = self._tails.get(selecting_key(node, number))
+        if selecting is not None:
+            self._end(selecting)
+
+    def _beat_later(self, selecting: Selecting) -> None:
+        if not selecting.beats:
+            selecting.beats = True
+            at_us = self._world.now_us + self._chance.below(BEAT_MAX_US)
+            self._world.schedule.at(at_us, self._beat, selecting, selecting.session)
+
+    def _beat(self, selecting: Selecting, session: int) -> None:
+        selecting.beats = False
+        self._tell_reached(selecting, session)
+
+    def _tell_reached(self, tail: Tail, session: int) -> None:
+        assert isinstance(tail, Selecting)
+        end = self._store.logs[tail.name].last_position
+        if tail.connected and tail.session == session and end > tail.sent:
+            tail.sent = end
+            self._carry(tail, Reached(end))
 
     def change(self, table: str, change: Change) -> None:
         """A table has changed."""
@@ -150,6 +224,8 @@ class Tails:
             del self._tails[tail.key]
         if isinstance(tail, Follow):
             self._siblings(tail).remove(tail)
+        elif isinstance(tail, Selecting):
+            self._selections[tail.name].remove(tail)
         elif isinstance(tail, Watch):
             self._watches[tail.name].remove(tail)
 
@@ -184,6 +260,9 @@ class Tails:
         if isinstance(tail, Follow):
             tail.connected = True
             self._catch_up(tail)
+        elif isinstance(tail, Selecting):
+            tail.connected = True
+            self._begin_selecting(tail)
         elif isinstance(tail, Watch):
             self._store.settle(tail.name)
             tail.connected = True
@@ -212,6 +291,21 @@ class Tails:
             if start > page.last:
                 return
 
+    def _begin_selecting(self, selecting: Selecting) -> None:
+        log = self._store.logs[selecting.name]
+        selecting.beats, selecting.sent = False, selecting.next - 1
+        self._carry(selecting, Begun(log.last_position))
+        start = max(selecting.next, log.oldest)
+        while start <= log.last_position:
+            page = log.read(">", start, READ_MAX)
+            for entry in page.entries:
+                if selecting.matches(entry.subject):
+                    self._carry(selecting, entry)
+                    selecting.sent = entry.position
+            start = page.next
+        if log.last_position > selecting.sent:
+            self._beat_later(selecting)
+
     def _begin(self, watch: Watch) -> None:
         table = self._store.tables[watch.name]
         if watch.revision is not None and self._chance.below(2):
@@ -225,13 +319,13 @@ class Tails:
         for change in table.snapshot(watch.prefix, self._world.store.clock_us):
             self._carry(watch, change)
 
-    def _carry(self, tail: Tail, item: Entry | Change) -> None:
+    def _carry(self, tail: Tail, item: Item) -> None:
         schedule = self._world.schedule
         at_us = schedule.now_us + self._world.network.delay_us(STORE, tail.node.address)
         tail.last_arrival_us = max(at_us, tail.last_arrival_us)
         schedule.at(tail.last_arrival_us, self._hand_over, tail, (tail.session, item))
 
-    def _hand_over(self, tail: Tail, carried: tuple[int, Entry | Change]) -> None:
+    def _hand_over(self, tail: Tail, carried: tuple[int, Item]) -> None:
         session, item = carried
         if tail.ended or session != tail.session:
             return
@@ -242,12 +336,18 @@ class Tails:
             self._break(tail)
             return
         event: Event
-        if isinstance(item, Entry):
+        if isinstance(tail, Selecting):
+            assert not isinstance(item, Change)
+            if not isinstance(item, Begun):
+                tail.next = item.position + 1
+            event = Selected(number=tail.number, item=item)
+        elif isinstance(item, Entry):
             assert isinstance(tail, Follow)
             tail.next = item.position + 1
             event = Followed(log=tail.name, entry=item, cause=item.id)
         else:
             assert isinstance(tail, Watch)
+            assert isinstance(item, Change)
             if item.kind == "ready" or tail.revision is not None:
                 tail.revision = item.revision
             event = Watched(table=tail.name, change=item, cause=tail.cause)

@@ -15,6 +15,7 @@ from tocsin.errors import Refused
 from tocsin.ports import (
     BATCH_MAX,
     KEYS_MAX,
+    PATTERNS_MAX,
     PAYLOAD_MAX_BYTES,
     READ_MAX,
     SUBJECT_MAX_BYTES,
@@ -181,6 +182,13 @@ def check_read(operation: str, subject: str, start: int, limit: int) -> None:
         raise Refused(operation, f"start = {start} is not a position")
     if not 1 <= limit <= READ_MAX:
         raise Refused(operation, f"limit = {limit} is not 1 to {READ_MAX}")
+
+
+def check_select(operation: str, patterns: Sequence[str], start: int) -> None:
+    if not 1 <= len(patterns) <= PATTERNS_MAX:
+        raise Refused(operation, f"{len(patterns)} patterns are not 1 to {PATTERNS_MAX}")
+    for pattern in patterns:
+        check_read(operation, pattern, start, 1)
 
 
 def check_trim(

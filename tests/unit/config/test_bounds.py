@@ -116,6 +116,7 @@ from tocsin.config import SETTINGS, Shares
         ("membership.phi", [-0.1, 16.1, float("inf")]),
         ("membership.suspect_least_ms", [-1, 600_001]),
         ("membership.suspect_after_ms", [99, 600_001]),
+        ("messages.read", ["", "some"]),
         ("balance.mode", ["", "maybe"]),
         ("balance.rate", [0, 10_001]),
         ("balance.threshold_percent", [0, 101]),

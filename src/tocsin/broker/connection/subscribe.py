@@ -23,9 +23,13 @@ it has of each group are known before any is used.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+import weakref
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
+import msgspec
 import structlog
 from mqtt5 import RetainHandling, SubAckPacket, SubAckReasonCode
 
@@ -117,17 +121,20 @@ class ClientSubscriber:
     """Carries out what one client subscribes to, and sends its SUBACKs when they are true."""
 
     __slots__ = (
+        "__weakref__",
         "_asked",
         "_cause",
         "_client",
         "_counted",
         "_durable",
+        "_early",
         "_ended",
         "_epoch",
         "_exchange",
         "_groups",
         "_holds",
         "_session",
+        "_turn",
         "_unsure",
     )
 
@@ -142,6 +149,8 @@ class ClientSubscriber:
         self._groups: dict[str, None] = {}  # those that it is, or is to be, a member of
         self._holds = False  # it has, or had, a channel
         self._asked: list[_Asked] = []  # of the SUBSCRIBE at hand
+        self._early: list[tuple[StoredFilter, Subscription]] = []  # … those for which the log is not read yet
+        self._turn: asyncio.Future[None] | None = None  # done when no answer waits for that any more
         # Answers wait for these, in order. Made when needed: most clients need none.
         self._unsure: dict[_Saving, None] | None = None
         self._ended = False
@@ -253,7 +262,8 @@ class ClientSubscriber:
     def _add(self, asked: Subscribe) -> Subscription | None:
         """Have a subscription that is to no channel; None if it is refused."""
         delivery, name = self._client.delivery, asked.filter.name
-        since = self._durable.message_log.tail
+        message_log = self._durable.message_log
+        since = message_log.tail
         before = delivery.subscriptions.get(name)
         if before is not None:  # its options change; it is not a new one
             since = before.since
@@ -273,6 +283,8 @@ class ClientSubscriber:
             self._refuse(asked, f"this broker's clients have {most} different filters already")
             return None
         delivery.subscribed(name, subscription)
+        if (read := _read_for(asked.filter)) and not message_log.is_covered(read):
+            self._early.append((asked.filter, subscription))
         return subscription
 
     def _refuse(self, asked: Subscribe, problem: str) -> None:
@@ -313,12 +325,65 @@ class ClientSubscriber:
         if self._asked:
             asked, self._asked = self._asked, asked
         joins = any(isinstance(each.filter, SharedFilter) and each.ready is not None for each in asked)
+        if self._early or self._turn is not None:
+            early, self._early = self._early, []
+            self._client.spawn(self._acknowledge_exactly(packet, asked, early, hurries=not joins))
+            return
         stored = self._stored(hurries=not joins)
         waits = stored is not None or self._durable.replication.active
         if waits or any(each.ready is not None for each in asked):
             self._client.spawn(self._acknowledge(packet, asked, stored))
         else:
             self._answer(packet, asked)
+
+    async def _acknowledge_exactly(
+        self,
+        packet: SubAckPacket,
+        asked: list[_Asked],
+        early: list[tuple[StoredFilter, Subscription]],
+        *,
+        hurries: bool,
+    ) -> None:
+        """The same, once the log is read for these: they begin where it ended then."""
+        async with self._in_turn():
+            if early:
+                await self._begin_exactly(early)
+        await self._acknowledge(packet, asked, self._stored(hurries=hurries))
+
+    @asynccontextmanager
+    async def _in_turn(self) -> AsyncIterator[None]:
+        """What waits for the log to be read is answered in the order in which it was asked."""
+        before = self._turn
+        mine = self._turn = asyncio.get_running_loop().create_future()
+        try:
+            yield
+            if before is not None:
+                await asyncio.wait((before,))
+        finally:
+            _settle(mine)
+            if self._turn is mine:
+                self._turn = None
+
+    async def _begin_exactly(self, early: list[tuple[StoredFilter, Subscription]]) -> None:
+        since = await self._covered([name for wanted, _ in early for name in _read_for(wanted)])
+        delivery = self._client.delivery
+        for wanted, before in early:
+            if delivery.subscriptions.get(wanted.name) is before and since > before.since:
+                begun = msgspec.structs.replace(before, since=since)
+                self._exchange.subscribe(self._client, wanted, begun, bound=False)
+                delivery.begins(wanted.name, before, begun)
+
+    async def _covered(self, filters: list[str]) -> int:
+        """Return when the log is read for these filters, or when the store cannot be reached: then it will be from
+        where it was read to, which is returned."""
+        message_log, saving = self._durable.message_log, _Saving(hurries=True)
+        covering = asyncio.ensure_future(message_log.cover(filters))
+        covering.add_done_callback(lambda _: saving.settle())
+        try:
+            await self._until(saving)
+            return covering.result() if covering.done() else message_log.promise(filters)
+        finally:
+            covering.cancel()
 
     async def _acknowledge(self, packet: SubAckPacket, asked: list[_Asked], stored: _Saving | None) -> None:
         await self._until(stored)
@@ -341,11 +406,19 @@ class ClientSubscriber:
 
     def confirm(self, send: Act) -> None:
         """Have an UNSUBACK sent when what it says is stored, and the backups know."""
+        if self._turn is not None:
+            self._client.spawn(self._confirm_in_turn(send))
+            return
         stored = self._stored()
         if stored is not None or self._durable.replication.active:
             self._client.spawn(self._confirm(send, stored))
         else:
             send()
+
+    async def _confirm_in_turn(self, send: Act) -> None:
+        async with self._in_turn():
+            pass
+        await self._confirm(send, self._stored())
 
     async def _confirm(self, send: Act, stored: _Saving | None) -> None:
         await self._until(stored)
@@ -528,7 +601,49 @@ class ClientSubscriber:
                 qos = publication.qos
                 yield kept, grants[qos if qos < most else most] if may else None
 
+        if isinstance(wanted, TopicFilter | RequestFilter):
+            since = client.delivery.subscriptions[name].since
+            pattern = name if isinstance(wanted, TopicFilter) else wanted.pattern
+            retained.await_late(pattern, since, partial(_send_late, weakref.ref(self), name))
         client.delivery.replay(name, pages, retained)
+
+    def replay_late(self, name: str, late: Kept) -> None:
+        """Have the client get a message that is retained only now, and was published before its subscription began."""
+        client, retained = self._client, self._durable.retained
+        delivery, topic = client.delivery, late.publication.topic
+        subscription = delivery.subscriptions.get(name)
+        if self._ended or subscription is None or delivery.awaits_retained(name):
+            return
+        if subscription.request and not Judge().fits(subscription.request, late.publication):
+            return
+        identifiers = () if subscription.identifier is None else (subscription.identifier,)
+        most = subscription.qos
+
+        def page(after: str | None) -> Iterator[tuple[Kept, Grant | None]]:
+            may = name in delivery.subscriptions and client.rights().may_receive(topic)
+            for kept in retained.of([topic], after):
+                granted = Grant(min(kept.publication.qos, most), identifiers, True)
+                yield kept, granted if may and not kept.over(wall_s()) else None
+
+        delivery.replay(f"{name} {topic}", page, retained)
+
+
+def _send_late(subscriber: weakref.ref[ClientSubscriber], name: str, late: Kept) -> None:
+    """The closure of a subscription that is remembered must not keep its client."""
+    if (found := subscriber()) is not None:
+        found.replay_late(name, late)
+
+
+def _read_for(wanted: StoredFilter) -> tuple[str, ...]:
+    """The filters for which the log is read for a subscription."""
+    match wanted:
+        case SharedFilter(of_results=True):
+            return ()
+        case TopicFilter(name=pattern) | SharedFilter(pattern=pattern) | RequestFilter(pattern=pattern):
+            return (pattern,)
+        case QueryFilter():
+            return ("#",)
+    return ()
 
 
 def _settle(waiting: asyncio.Future[None]) -> None:

@@ -26,6 +26,7 @@ from tocsin.core.delivery.signals import (
     AwaitSave,
     BatchRead,
     Began,
+    Begins,
     ClaimsForgotten,
     ClaimsSettled,
     Deliver,
@@ -173,7 +174,7 @@ class DurableDelivery:
                 prefix=prefix,
                 session=session,
                 revision=revision,
-                tail=self._message_log.tail,
+                tail=self._message_log.reading.horizon(() if session is None else _followed(session)),
                 critical_tail=self._message_log.critical_tail,
                 results_tail=self._channels.results.tail,
                 claims=claims,
@@ -239,6 +240,18 @@ class DurableDelivery:
 
     def subscribed(self, topic_filter: str, subscription: Subscription) -> None:
         self._post(Subscribed(topic_filter=topic_filter, subscription=subscription, cause=self._cause))
+        self._changed(self._connection.client_id, topic_filter)
+
+    def begins(self, topic_filter: str, before: Subscription, subscription: Subscription) -> None:
+        """It is known now from which position on a subscription has to get messages."""
+        self._post(
+            Begins(
+                topic_filter=topic_filter,
+                before=before,
+                subscription=subscription,
+                cause=self._cause,
+            )
+        )
         self._changed(self._connection.client_id, topic_filter)
 
     def unsubscribed(self, topic_filter: str) -> None:
@@ -348,6 +361,10 @@ class DurableDelivery:
         if self._replay is None:
             self._replay = Replay(self._connection, self._machine, copy)
         self._replay.add(name, pages)
+
+    def awaits_retained(self, name: str) -> bool:
+        """Whether nothing of what is retained for a subscription was sent yet, and all will be."""
+        return self._replay is not None and self._replay.is_early(name)
 
     def _forget_replay(self, name: str) -> None:
         if self._replay is not None:
@@ -469,8 +486,13 @@ def too_large(recipient: Recipient, frames: Frames, granted: Grant) -> bool:
 async def read_messages(
     asked: ReadBatch, message_log: MessageLog, recipient: Recipient, subscriptions: Subscriptions
 ) -> BatchRead | ReadFailed:
-    """The next batch of the log."""
+    """The next batch of the log. What comes behind the last one is dispatched: so the log must be followed for these
+    filters before it is read. Critical messages always are."""
     critical = asked.critical
+    if not critical:
+        await message_log.cover(read_for(asked.filters))
+        if asked.start > (tail := message_log.tail):
+            return BatchRead(entries=[], next=asked.start, tail=tail, critical=False, cause=asked.cause)
     try:
         batch = await message_log.read(read_for(asked.filters), asked.start, critical=critical)
         by_metadata = _judges(asked.filters) or _compares(subscriptions)
@@ -482,6 +504,18 @@ async def read_messages(
         return ReadFailed(error=error, critical=critical, cause=asked.cause)
     tail = message_log.critical_tail if critical else message_log.tail
     return BatchRead(entries=matched, next=batch.next, tail=tail, critical=critical, cause=asked.cause)
+
+
+def _followed(session: StoredSession) -> Sequence[str]:
+    """The filters for which the log has to be read, so that a session's client gets what comes."""
+    wanted = session.subscriptions.items()
+    return read_for(
+        [
+            name
+            for name, each in wanted
+            if each.qos and filter_type(name) in (TopicFilter, QueryFilter, RequestFilter)
+        ]
+    )
 
 
 def _matched(

@@ -218,18 +218,17 @@ class Exchange:
         if fanout.requesting:
             self.requests.give(fanout.requesting, packet, topic, "")
 
-    def dispatch(self, entry: Entry, publication: Publication) -> None:
-        """An entry of the message log: to every client here that wants it."""
+    def dispatch(self, entry: Entry, publication: Publication) -> bool:
+        """An entry of the message log: to every client here that wants it; whether any does."""
         waited_s = max(0.0, wall_s() - entry.at_us / 1e6)
-        if self._groups.local:
-            self._groups.arrived(entry, publication)
+        shared = bool(self._groups.local) and self._groups.arrived(entry, publication)
         if publication.retain:
             self._retained.saw(publication, entry.position, entry.at_us / 1e6)
         wanted = self.queries.wanted(publication)
         if self.requests.count:
             wanted = self.requests.judged(wanted, publication)
         if not wanted or publication.expired(waited_s):
-            return
+            return shared or bool(wanted)
         self._table.count(publication.topic, len(publication.topic) + len(publication.payload))
         self.outbox.begin()
         frames = Frames(publication, waited_s)
@@ -244,6 +243,7 @@ class Exchange:
                 self.requests.send(target, subscriptions, granted, frames, publication)
             else:
                 self._add_each((target.outlet,), frames.of(target.version, granted), None)
+        return True
 
     def _forward_retained(self, client: str, topic: str, packet: PublishPacket, peers: Sequence[str]) -> None:
         """A QoS 0 message to be retained: some subscribers want to see that it is."""

@@ -86,6 +86,10 @@ class Replay:
         self._early[name] = _Cursor(pages)
         self._copy.await_settled(self, name)
 
+    def is_early(self, name: str) -> bool:
+        """Whether a filter still waits for the copy, and so for everything that comes to it."""
+        return name in self._early
+
     def begin(self, name: str) -> None:
         """The broker's copy has what the filter waits for."""
         if (cursor := self._early.pop(name, None)) is not None:

@@ -10,7 +10,7 @@ what is retained when all of it is here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 from weakref import WeakKeyDictionary, ref
 
@@ -18,6 +18,7 @@ import structlog
 
 from tocsin.core.machine import Event, Say, Watched
 from tocsin.core.retained.kept import KEPT, Kept, size_of
+from tocsin.core.retained.latecomers import Latecomers
 from tocsin.core.retained.machine import (
     CopyComplete,
     MessageRemoved,
@@ -25,6 +26,7 @@ from tocsin.core.retained.machine import (
     MessageWritten,
     OwnSaid,
     RetainedCopy,
+    RetainedLate,
 )
 from tocsin.core.retained.topics import Room
 from tocsin.core.retained.write_order import WriteBarrier
@@ -32,7 +34,7 @@ from tocsin.errors import Conflict, Malformed, StoreFull, StoreUnavailable
 from tocsin.model.publication import Publication
 from tocsin.model.subjects import tokens_of
 from tocsin.ports import Table, TableSpec
-from tocsin.runtime.machines.clock import wall_s
+from tocsin.runtime.machines.clock import now_us, wall_s
 
 
 def retained_table(network: str) -> TableSpec:
@@ -72,6 +74,7 @@ class Retained:
         # Filters that wait for that, as long as their clients are there.
         self._waiting: WeakKeyDictionary[Waiting, list[str]] = WeakKeyDictionary()
         self._barrier: WriteBarrier[tuple[ref[Waiting], str]] = WriteBarrier()
+        self._latecomers: Latecomers[Callable[[Kept], None]] = Latecomers()
         self._log = structlog.get_logger()
         self.refused = 0  # messages that were not retained for want of room
 
@@ -92,6 +95,10 @@ class Retained:
             match effect:
                 case CopyComplete():
                     self.all_here()
+                case RetainedLate(kept=kept):
+                    topic = kept.publication.topic
+                    for send in self._latecomers.late_for(topic, kept.position, now_us()):
+                        send(kept)
                 case Say(text=text, level=level, facts=facts):
                     getattr(self._log, level)(text, **facts)
 
@@ -186,6 +193,10 @@ class Retained:
             asyncio.get_running_loop().call_later(SETTLE_S, self._skip, item)
         else:
             waiting.begin(name)
+
+    def await_late(self, topic_filter: str, since: int, send: Callable[[Kept], None]) -> None:
+        """``send`` what is retained late: it was in the log up to a position, where a subscription began."""
+        self._latecomers.add(topic_filter, since, send, now_us())
 
     def _skip(self, item: tuple[ref[Waiting], str]) -> None:
         if self._barrier.skip(item):

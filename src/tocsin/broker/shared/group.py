@@ -180,6 +180,10 @@ class LocalGroup:
         return self.source.tail
 
     @property
+    def horizon(self) -> int:
+        return self.source.horizon
+
+    @property
     def done(self) -> int:
         return self.source.done
 

@@ -33,6 +33,11 @@ class GroupSource(Protocol):
         ...
 
     @property
+    def horizon(self) -> int:
+        """Whatever matches behind this position will arrive."""
+        ...
+
+    @property
     def done(self) -> int:
         """Everything up to here was dispatched."""
         ...
@@ -70,6 +75,10 @@ class LogEntries:
         return self._log.tail
 
     @property
+    def horizon(self) -> int:
+        return self._log.reading.horizon(self._filters)
+
+    @property
     def done(self) -> int:
         return self._log.tail
 
@@ -84,6 +93,7 @@ class LogEntries:
         """Messages are not counted here."""
 
     async def read(self, asked: ReadPart) -> PartRead:
+        await self._log.cover(self._filters)
         batch = await self._log.read(self._filters, asked.start, limit=asked.limit)
         matched = [
             Matched(entry, publication)
@@ -107,6 +117,10 @@ class ResultEntries:
 
     @property
     def tail(self) -> int:
+        return self._channels.results.tail
+
+    @property
+    def horizon(self) -> int:
         return self._channels.results.tail
 
     @property

@@ -238,6 +238,7 @@ class Groups:
             return LocalGroup(name, ResultEntries(self._channels, wanted.pattern), self, of_results=True)
         group = LocalGroup(name, LogEntries(self._message_log, wanted.pattern), self, of_results=False)
         self._matching.subscribe(group, wanted.pattern, _ANY)
+        self._message_log.want(wanted.pattern)
         return group
 
     def leave(self, name: str, taker: Client, session: str, expiry_s: int) -> None:
@@ -262,6 +263,9 @@ class Groups:
     def vanished(self, group: LocalGroup) -> None:
         del self.local[group.name], self._by_key[group_key(group.name)]
         self._matching.drop(group)
+        wanted = interest_of(group.name)
+        if not (isinstance(wanted, SharedFilter) and wanted.of_results):
+            self._message_log.unwant(wanted.pattern)
         self.follow(group, None)
         if not self.local:
             self._idle.set()
@@ -280,10 +284,13 @@ class Groups:
 
     # ── messages ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def arrived(self, entry: Entry, publication: Publication) -> None:
-        """An entry that the message log has just brought; to be told while there are groups (``local``)."""
-        for group, _ in self._matching.wanted(publication.topic):
+    def arrived(self, entry: Entry, publication: Publication) -> bool:
+        """An entry that the message log has just brought; to be told while there are groups (``local``). Whether it is
+        for any of them."""
+        wanted = self._matching.wanted(publication.topic)
+        for group, _ in wanted:
             group.post(Arrived(matched=Matched(entry, publication), cause=entry.id))
+        return bool(wanted)
 
     # ── results ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -115,6 +115,10 @@ class ProvisionalDelivery(DurableDelivery):
         self._held[topic_filter] = subscription
         self._changed(self._connection.client_id, topic_filter)
 
+    def begins(self, topic_filter: str, before: Subscription, subscription: Subscription) -> None:
+        if self._held.get(topic_filter) is before:
+            self.subscribed(topic_filter, subscription)
+
     def unsubscribed(self, topic_filter: str) -> None:
         self._held.pop(topic_filter, None)
         self._forget_replay(topic_filter)

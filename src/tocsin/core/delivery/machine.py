@@ -9,19 +9,21 @@ Transitions of ``ClientDelivery``:
     new        Began → attending
                Writable → nothing
                Ended → ended
-    attending  Subscribed, Unsubscribed, Kept, StreamSaid, AwaitSave, ReleaseAsked, Answered, ClaimsForgotten,
-               BatchRead, ReadFailed, ResultsRead, ResultsFailed, Writable, TimerFired
+    attending  Subscribed, Begins, Unsubscribed, Kept, StreamSaid, AwaitSave, ReleaseAsked, Answered,
+               ClaimsForgotten, BatchRead, ReadFailed, ResultsRead, ResultsFailed, Writable, TimerFired
                Stored, StoreFailed → lost, ended
                Ended → ending, ended
     ending     Stored, StoreFailed → lost, ended
                TimerFired
-               Subscribed, Unsubscribed, AwaitSave, Kept, StreamSaid, ReleaseAsked, Answered, BatchRead, ReadFailed,
-               ResultsRead, ResultsFailed, Writable, ClaimsForgotten → nothing
+               Subscribed, Begins, Unsubscribed, AwaitSave, Kept, StreamSaid, ReleaseAsked, Answered, BatchRead,
+               ReadFailed, ResultsRead, ResultsFailed, Writable, ClaimsForgotten → nothing
     lost       Ended → ended
-               Subscribed, Unsubscribed, AwaitSave, Kept, StreamSaid, ReleaseAsked, Answered, BatchRead, ReadFailed,
-               ResultsRead, ResultsFailed, Writable, ClaimsForgotten, Stored, StoreFailed, TimerFired → nothing
-    ended      Subscribed, Unsubscribed, AwaitSave, Kept, StreamSaid, ReleaseAsked, Answered, BatchRead, ReadFailed,
-               ResultsRead, ResultsFailed, Writable, ClaimsForgotten, Stored, StoreFailed, TimerFired, Ended → nothing
+               Subscribed, Begins, Unsubscribed, AwaitSave, Kept, StreamSaid, ReleaseAsked, Answered, BatchRead,
+               ReadFailed, ResultsRead, ResultsFailed, Writable, ClaimsForgotten, Stored, StoreFailed,
+               TimerFired → nothing
+    ended      Subscribed, Begins, Unsubscribed, AwaitSave, Kept, StreamSaid, ReleaseAsked, Answered, BatchRead,
+               ReadFailed, ResultsRead, ResultsFailed, Writable, ClaimsForgotten, Stored, StoreFailed, TimerFired,
+               Ended → nothing
 
 **Deliveries** above QoS 0 come from the log (``core.delivery.window``). While the client keeps up, the shell hands in
 entries as the log brings them (``hand_in``: the hot path, no event). When the client's window is full, or its
@@ -58,6 +60,7 @@ from tocsin.core.delivery.signals import (
     AwaitSave,
     BatchRead,
     Began,
+    Begins,
     ClaimsForgotten,
     ClaimsSettled,
     DeliveryState,
@@ -181,6 +184,12 @@ class ClientDelivery(TableMachine):
         if not self.messages.subscribed(subscription):
             since, most = subscription.since, self._receive_max
             self.messages.begin(Progress(since + 1), tail=since, receive_max=most, durable=False)
+        return self._save_soon()
+
+    def _begins(self, event: Begins, now_us: int) -> list[Effect]:
+        if self.subscriptions.get(event.topic_filter) is not event.before:
+            return []  # it is another one by now
+        self.subscriptions[event.topic_filter] = event.subscription
         return self._save_soon()
 
     def _unsubscribe(self, event: Unsubscribed, now_us: int) -> list[Effect]:
@@ -448,6 +457,7 @@ class ClientDelivery(TableMachine):
         (DeliveryState.NEW, Writable): _ignore,
         (DeliveryState.NEW, Ended): _end_at_once,
         (DeliveryState.ATTENDING, Subscribed): _subscribe,
+        (DeliveryState.ATTENDING, Begins): _begins,
         (DeliveryState.ATTENDING, Unsubscribed): _unsubscribe,
         (DeliveryState.ATTENDING, Kept): _on_kept,
         (DeliveryState.ATTENDING, StreamSaid): _note_stream,

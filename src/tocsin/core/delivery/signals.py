@@ -66,6 +66,14 @@ class Subscribed(Event, frozen=True, kw_only=True):
     subscription: Subscription
 
 
+class Begins(Event, frozen=True, kw_only=True):
+    """It is known since when a subscription is one: the log was not read for it when it was made (``before``)."""
+
+    topic_filter: str
+    before: Subscription
+    subscription: Subscription
+
+
 class Unsubscribed(Event, frozen=True, kw_only=True):
     topic_filter: str
 
@@ -187,7 +195,7 @@ class Ended(Event, frozen=True, kw_only=True):
 
 # Events that mean nothing when the connection is over.
 OF_THE_CONNECTION: Final[tuple[type[Event], ...]] = (
-    *(Subscribed, Unsubscribed, AwaitSave, Kept, StreamSaid, ReleaseAsked, Answered),
+    *(Subscribed, Begins, Unsubscribed, AwaitSave, Kept, StreamSaid, ReleaseAsked, Answered),
     *(BatchRead, ReadFailed, ResultsRead, ResultsFailed, Writable, ClaimsForgotten),
 )
 # Events that may still come when the machine has ended.

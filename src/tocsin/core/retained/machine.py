@@ -65,6 +65,12 @@ class CopyComplete(Effect, frozen=True, kw_only=True):
     """The copy is complete; waiting subscribers go on."""
 
 
+class RetainedLate(Effect, frozen=True, kw_only=True):
+    """The table has a message of the log, from QoS 1 on, that the log has not brought here."""
+
+    kept: Kept
+
+
 class CopyState(StrEnum):
     """Whether the watch has told everything once."""
 
@@ -197,9 +203,12 @@ class RetainedCopy(TableMachine):
         if current is not None and current.position > kept.position:
             self._by_key[key] = (topic, revision, kept.position)  # the table is behind the log
             return []
+        news = current is None or current.position < kept.position
         holds, effects = self._hold(kept)
         if holds:
             self._by_key[key] = (topic, revision, kept.position)
+        if holds and news and kept.publication.qos and self.state is CopyState.COMPLETE:
+            return [*effects, RetainedLate(kept=kept)]
         return effects
 
     def _forget(self, key: str) -> None:

@@ -110,12 +110,13 @@ class Backlog:
 
     # ── what the cell says ──────────────────────────────────────────────────────────────────────────────────
 
-    def rebase(self, next_: int, wanted: Iterable[int], tail: int) -> None:
-        """The cell's ``next`` moved; ``wanted`` are the positions before it that are needed."""
+    def rebase(self, next_: int, wanted: Iterable[int], horizon: int) -> None:
+        """The cell's ``next`` moved; ``wanted`` are the positions before it that are needed. Whatever matches behind
+        the ``horizon`` will arrive."""
         if next_ < self._start or next_ > self.below:
             self._clear()
             self.below = next_
-            self.live = next_ > tail
+            self.live = next_ > horizon
         needed = frozenset(wanted)
         for position in [each for each in self._entries if each < next_]:
             matched = self._entries.pop(position)

@@ -346,7 +346,7 @@ class Sharing(TableMachine):
         effects += [*self._holding.learn(group), *self._follow(group)]
         self._backlog.passed(self._ports.done)
         if group is not None and group.begun:
-            self._backlog.rebase(group.next, self._claiming.wanted(group), self._ports.tail)
+            self._backlog.rebase(group.next, self._claiming.wanted(group), self._ports.horizon)
         return [*effects, *self._go_on(now_us)]
 
     def _end_write(self, group: StoredGroup | None) -> list[Effect]:

@@ -57,7 +57,12 @@ class MemberPorts(Protocol):
 
     @property
     def tail(self) -> int:
-        """The newest position that was dispatched here, or is being: what comes behind it will have arrived."""
+        """The newest position that was dispatched here, or is being."""
+        ...
+
+    @property
+    def horizon(self) -> int:
+        """Whatever matches behind this position will arrive: the tail, unless the log is not read for the group yet."""
         ...
 
     @property

@@ -9,7 +9,7 @@ To **balance**, not all go: so it matters which groups do. The one that is under
 fit as a whole into what is to go in all (``Moves.left``), the largest first: fewer groups, fewer topics that change
 their broker. A group is broken up only if none fitted since the leader began; then it is the smallest. Clients that
 came less than ``rest_us`` ago stay: so nobody is moved in a circle, whatever leaders make of the counts that they hear,
-and a crowd that has just come from a lost broker is not sent on.
+and a crowd that has just come from a lost broker is not sent on. A group of which many have just come waits for them.
 
 A client that was told to go and is still here AGAIN_US later is told again.
 
@@ -30,6 +30,9 @@ from tocsin.model.network import Scheme
 from tocsin.wire.internal.control import Moves
 
 AGAIN_US: Final = 10_000_000  # longer than a client takes to go
+RESTED_PERCENT: Final = (
+    90  # of a group that is moved to balance: in a large one somebody has always just come
+)
 
 
 class Mover(msgspec.Struct, frozen=True):
@@ -85,11 +88,24 @@ class MovingOut:
         ordered = sorted(((_group(each), each) for each in able), key=lambda each: (each[0], each[1].client))
         return ordered[: moves.count]
 
-    def _to_balance(self, moves: Moves, waiting: list[Mover], now_us: int) -> list[tuple[int, Mover]]:
+    def _rested(self, waiting: list[Mover], now_us: int) -> dict[int, list[Mover]]:
+        """The clients that may be moved to balance, by what they ask for."""
         groups: dict[int, list[Mover]] = {}
+        sizes: dict[int, int] = {}
         for each in waiting:
-            if each.follows and now_us - each.came_us >= self._rest_us:
-                groups.setdefault(_group(each), []).append(each)
+            if each.follows:
+                group = _group(each)
+                sizes[group] = sizes.get(group, 0) + 1
+                if now_us - each.came_us >= self._rest_us:
+                    groups.setdefault(group, []).append(each)
+        return {
+            group: members
+            for group, members in groups.items()
+            if len(members) * 100 >= sizes[group] * RESTED_PERCENT or group == self._under_way
+        }
+
+    def _to_balance(self, moves: Moves, waiting: list[Mover], now_us: int) -> list[tuple[int, Mover]]:
+        groups = self._rested(waiting, now_us)
         by_size = sorted(groups, key=lambda group: (group != self._under_way, -len(groups[group]), group))
         left, chosen = moves.left or len(waiting), list[tuple[int, Mover]]()
         for group in by_size:

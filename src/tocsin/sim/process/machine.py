@@ -32,7 +32,7 @@ from tocsin.errors import TocsinError
 from tocsin.model.network import Address
 from tocsin.runtime.machines import clock
 from tocsin.sim.process.loop import VirtualLoop
-from tocsin.sim.process.signals import Accepted, Answered, Arrived, Closed, Do, Opened, Said
+from tocsin.sim.process.signals import Accepted, Answered, Arrived, Closed, Do, Opened, Said, Selected
 from tocsin.sim.process.sockets import Sockets
 from tocsin.sim.process.store import SimulatedStore
 from tocsin.wire.internal.control import encode_envelope
@@ -133,6 +133,9 @@ class SimulatedProcess:
     def _on_followed(self, event: Followed) -> None:
         self.store.followed(event.log, event.entry)
 
+    def _on_selected(self, event: Selected) -> None:
+        self.store.selected(event.number, event.item)
+
     def _on_watched(self, event: Watched) -> None:
         self.store.watched(event.table, event.change)
 
@@ -184,6 +187,7 @@ _TAKE: Final[dict[type[Event], Callable[[SimulatedProcess, Any], None]]] = {
     Stored: SimulatedProcess._on_stored,
     StoreFailed: SimulatedProcess._on_failed,
     Followed: SimulatedProcess._on_followed,
+    Selected: SimulatedProcess._on_selected,
     Watched: SimulatedProcess._on_watched,
     Said: SimulatedProcess._on_bus,
     Answered: SimulatedProcess._on_bus,

@@ -7,6 +7,7 @@ from typing import Any
 
 from tocsin.core.machine import Effect, Event
 from tocsin.model.network import Address
+from tocsin.ports import Begun, Entry, Reached
 
 # ── the bus ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -144,3 +145,29 @@ class Look(Effect, frozen=True, kw_only=True):
     table: str | None = None
     fresh: bool = False
     writes: bool = False  # then nobody answers it with old news
+
+
+class Select(Effect, frozen=True, kw_only=True):
+    """Read a part of a log → ``Selected``, until ``Deselect`` says that it is enough."""
+
+    log: str
+    patterns: tuple[str, ...]
+    start: int
+    number: int
+
+
+class Hasten(Effect, frozen=True, kw_only=True):
+    """Have it told soon how far a selection is."""
+
+    number: int
+
+
+class Deselect(Effect, frozen=True, kw_only=True):
+    number: int
+
+
+class Selected(Event, frozen=True, kw_only=True):
+    """The next item of a selection."""
+
+    number: int
+    item: Entry | Begun | Reached

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -12,17 +12,30 @@ from tocsin.errors import DeadlineExceeded, NoResponder, OutcomeUnknown
 from tocsin.ports import (
     READ_MAX,
     READ_MAX_BYTES,
+    Begun,
     BusMessage,
     Cell,
     Change,
     Entry,
     LogSpec,
     Page,
+    Reached,
     Record,
     TableSpec,
     Usage,
 )
-from tocsin.sim.process.signals import Answer, Answered, Look, Publish, Said, Subscribe, Unsubscribe
+from tocsin.sim.process.signals import (
+    Answer,
+    Answered,
+    Deselect,
+    Hasten,
+    Look,
+    Publish,
+    Said,
+    Select,
+    Subscribe,
+    Unsubscribe,
+)
 from tocsin.store import rules
 from tocsin.store.service import Service
 from tocsin.store.subscription import Subscription
@@ -82,6 +95,9 @@ class SimulatedLog:
     def follow(self, subject: str, start: int) -> AsyncIterator[Entry]:
         return self._store.follow(self._name, subject, start)
 
+    def select(self, patterns: Sequence[str], start: int) -> SimulatedSelection:
+        return SimulatedSelection(self._store, self._name, tuple(patterns), start)
+
     async def last(self, subject: str | None = None, *, fresh: bool = False) -> int:
         return await self._store.look(lambda log, now_us: log.last(subject), log=self._name, fresh=fresh)  # type: ignore[no-any-return]
 
@@ -102,6 +118,27 @@ class SimulatedLog:
             )
 
         return await self._store.look(trim, log=self._name, writes=True)  # type: ignore[no-any-return]
+
+
+class SimulatedSelection:
+    """``ports.Selection``."""
+
+    def __init__(self, store: SimulatedStore, log: str, patterns: tuple[str, ...], start: int) -> None:
+        rules.check_select(f"follow log {log!r}", patterns, start)
+        self._store = store
+        self._asked = log, patterns, start
+        self._number = 0
+
+    async def items(self) -> AsyncGenerator[Entry | Begun | Reached, None]:
+        self._number, tail = self._store.select(*self._asked)
+        try:
+            async for item in tail.read():
+                yield item
+        finally:
+            self._store.deselect(self._number)
+
+    async def hasten(self) -> None:
+        self._store.hasten(self._number)
 
 
 class SimulatedTable:
@@ -260,6 +297,8 @@ class SimulatedStore:
         self._waiting: dict[str, tuple[asyncio.Future[Any], float]] = {}
         self._gives_up: asyncio.TimerHandle | None = None  # runs while anything waits
         self._follows: dict[str, _Tail[Entry]] = {}  # by log: a process follows each once
+        self._selections: dict[int, _Tail[Entry | Begun | Reached]] = {}  # by number
+        self._selected = 0  # the last number
         self._watches: dict[str, _Tail[Change]] = {}  # by table, likewise
 
     @property
@@ -319,6 +358,23 @@ class SimulatedStore:
         self._process.do(FollowLog(log=log, subject=subject, start=start))
         return tail.read()
 
+    def select(
+        self, log: str, patterns: tuple[str, ...], start: int
+    ) -> tuple[int, _Tail[Entry | Begun | Reached]]:
+        self._selected += 1
+        tail: _Tail[Entry | Begun | Reached] = _Tail(",".join(patterns))
+        self._selections[self._selected] = tail
+        self._process.do(Select(log=log, patterns=patterns, start=start, number=self._selected))
+        return self._selected, tail
+
+    def deselect(self, number: int) -> None:
+        del self._selections[number]
+        self._process.do(Deselect(number=number))
+
+    def hasten(self, number: int) -> None:
+        if number in self._selections:
+            self._process.do(Hasten(number=number))
+
     def watch(self, table: str, prefix: str) -> AsyncIterator[Change]:
         tail = self._watches[table] = _Tail(prefix)
         self._process.do(WatchTable(table=table, prefix=prefix))
@@ -339,6 +395,10 @@ class SimulatedStore:
     def followed(self, log: str, entry: Entry) -> None:
         if (tail := self._follows.get(log)) is not None:
             tail.put(entry)
+
+    def selected(self, number: int, item: Entry | Begun | Reached) -> None:
+        if (tail := self._selections.get(number)) is not None:
+            tail.put(item)
 
     def watched(self, table: str, change: Change) -> None:
         if (tail := self._watches.get(table)) is not None:

@@ -26,14 +26,17 @@ from tocsin.sim.process.signals import (
     Answered,
     Arrived,
     Closed,
+    Deselect,
     Dial,
     HangUp,
+    Hasten,
     Listen,
     Look,
     Opened,
     Publish,
     Reset,
     Said,
+    Select,
     StopListening,
     Subscribe,
     Transmit,
@@ -96,6 +99,9 @@ class Wires:
         own(Unsubscribe, self._unsubscribe)
         own(Publish, self._publish)
         own(Answer, self._answer)
+        own(Select, lambda node, effect: world.store.select(world.node(node), effect))
+        own(Hasten, lambda node, effect: world.store.tails.hasten(world.node(node), effect.number))
+        own(Deselect, lambda node, effect: world.store.tails.deselect(world.node(node), effect.number))
         own(Look, lambda node, effect: world.store.ask(world.node(node), effect))
         world.observers.on_happening(self._on_happening)
 

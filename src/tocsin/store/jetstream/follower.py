@@ -19,6 +19,11 @@ In a cluster the consumer's server may be lost while ours is well, so that heart
 A server that is alone is lost with its connection, and says why it ends a consumer. A follower that has everything then
 asks for a pull without heartbeats (*at rest*), which lasts REST_S: its end is the only sign of life.
 
+A follower of a **selection** is handed only what matches its patterns, and tells how far it is all the same
+(``Reached``). A heartbeat says how many messages the consumer has sent, and up to which position it has looked, by what
+its own server has. If we got as many, nothing that matches is missing up to there. A short pull brings such a heartbeat
+soon (``hasten``).
+
 A follower that rewinds tells its reader everything again after a loss. If it is lost again before it was through, it
 pauses twice as long each time, up to ``REWIND_PAUSE_MAX_S``, and says so in the log.
 """
@@ -28,7 +33,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Final, Literal
 
@@ -36,6 +41,7 @@ import msgspec
 import structlog
 
 from tocsin.errors import StoreUnavailable, TocsinError
+from tocsin.ports import Begun, Reached
 from tocsin.store.jetstream.stream import PAUSE_MAX_S, PAUSE_S, JetStream, Stored
 from tocsin.store.jetstream.verdict import judge, read_answer
 from tocsin.store.nats.connection import Listener, NotSent, Unanswered
@@ -51,12 +57,17 @@ EXPIRY_S: Final = 30.0  # how long the server holds a request for messages that 
 ALONE_EXPIRY_S: Final = 4.0  # … a server that is alone, until there is nothing more to expect
 REST_S: Final = 120.0  # … and from then on
 LOOK_EVERY: Final = 3  # heartbeats in a row before the leader is asked whether there is really nothing
+SELECTION_DOUBTS: Final = (
+    2  # looks before a selection is given up: a heartbeat may be as old as the one before it
+)
 LOOK_S: Final = (
     1.0  # for its answer; a stream without a leader takes no appends, and has nothing new for us either
 )
 UNHEARD_MAX: Final = 20  # with a pause each, one second: then the consumer is given up
 INACTIVE_S: Final = 60.0  # the server removes a consumer that nobody asks for this long
 CREATE_S: Final = 5.0  # for the server's answer that the consumer is there
+HASTY_PULL_S: Final = 0.012  # a pull that only brings a heartbeat, twice …
+HASTY_BEAT_S: Final = 0.004  # … since the server sends the first before it has looked again, now and then
 REWIND_PAUSE_MAX_S: Final = (
     30.0  # between attempts of a follower that rewinds and is lost on its way, each time
 )
@@ -96,12 +107,6 @@ def meaning(status: str, words: str) -> Meaning:
     return "lost"
 
 
-class Begun(msgspec.Struct, frozen=True):
-    """A consumer was made, the first or after a loss. ``newest`` was the stream's last position shortly before."""
-
-    newest: int
-
-
 class Idle(msgspec.Struct, frozen=True):
     """There is nothing more at present, although more was expected: it was removed before it could be delivered."""
 
@@ -111,25 +116,30 @@ class _Lost(Exception):
 
 
 class Follower:
-    """Messages of one pattern. ``check`` is called with (next position, oldest kept) and may refuse to go on."""
+    """Messages of some patterns. ``check`` is called with (next position, oldest kept) and may refuse to go on."""
 
     def __init__(
         self,
         stream: JetStream,
         operation: str,
-        pattern: str,
+        patterns: Sequence[str],
         start: int,
         check: Callable[[int, int], None] | None = None,
         *,
         rewind: bool = False,
+        tells: bool = False,
     ) -> None:
         self._stream = stream
         self._connection = stream.connection
         self._operation = operation
-        self._pattern = pattern
+        self._patterns = tuple(patterns)
         self._start = start  # the position after the last message that was handed on
         self._check = check
         self._rewind = rewind  # whether a new consumer begins at the beginning again
+        self._tells = tells  # whether ``Reached`` is told
+        self._seen = 0  # the position that the last heartbeat named
+        self._still = False  # … and the one before it, too
+        self._inbox = ""
         self._queue: asyncio.Queue[Incoming | None] = asyncio.Queue()  # bounded by _credit
         self._consumer = ""
         self._credit = 0  # messages that the server may still send for what was asked
@@ -142,13 +152,15 @@ class Follower:
         self._owed = (
             0  # the position of a message that the leader had at the last heartbeat, and we did not get
         )
+        self._doubts = 0  # looks in a row that found the same
         self._resting = False  # whether the newest pull has no heartbeats
         self._pulled_bytes = 0  # that came since it was asked for
         self.restarts = -1  # consumers made after the first
         self.pending = 0  # messages behind the one handed on last, as the server knew it then
 
-    async def messages(self) -> AsyncGenerator[Stored | Begun | Idle, None]:
-        """``Begun``, then messages for ever; raises what ``check`` raises, or when the store is closed."""
+    async def messages(self) -> AsyncGenerator[Stored | Begun | Idle | Reached, None]:
+        """``Begun``, then messages for ever, and ``Reached`` if it tells that. Raises what ``check`` raises, or when
+        the store is closed."""
         pause_s, losses = PAUSE_S, 0
         origin = self._start
         while True:
@@ -159,11 +171,11 @@ class Follower:
             try:
                 if self._rewind:
                     self._start = origin
-                inbox = self._connection.new_inbox()
+                inbox = self._inbox = self._connection.new_inbox()
                 listener = await self._connection.listen(inbox, "", self._queue.put_nowait)
                 yield await self._create()
                 reached = self._start
-                async with aclosing(self._consume(inbox)) as messages:
+                async with aclosing(self._consume()) as messages:
                     async for message in messages:
                         if self._through or not self._rewind:
                             pause_s, losses = PAUSE_S, 0
@@ -201,11 +213,10 @@ class Follower:
     async def _create(self) -> Begun:
         newest = await self._look()
         name = secrets.token_hex(8)
-        config = {
+        config: dict[str, object] = {
             "name": name,
             "deliver_policy": "by_start_sequence",
             "opt_start_seq": max(1, self._start),
-            "filter_subject": self._pattern,
             "ack_policy": "none",
             "replay_policy": "instant",
             "max_deliver": 1,
@@ -213,8 +224,10 @@ class Follower:
             "num_replicas": 1,
             "inactive_threshold": int(INACTIVE_S * 1e9),
         }
-        if self._pattern == ">":
-            del config["filter_subject"]
+        if len(self._patterns) > 1:
+            config["filter_subjects"] = self._patterns
+        elif self._patterns != (">",):
+            config["filter_subject"] = self._patterns[0]
         request = msgspec.json.encode(
             {"stream_name": self._stream.name, "config": config, "action": "create"}
         )
@@ -225,7 +238,8 @@ class Follower:
             raise judge(self._operation, error)
         self._consumer = name
         self._credit = self._beats = 0  # not what is owed: the next consumer may be on the same server
-        self._barren = self._fruitless = self._resting = False
+        self._barren = self._fruitless = self._resting = self._still = False
+        self._seen = 0
         self.restarts += 1
         self.pending = int(answer.get("num_pending", 0))
         self._through = self.pending == 0
@@ -238,7 +252,14 @@ class Follower:
             self._check(self._start, bounds.oldest)
         return bounds.newest
 
-    async def _consume(self, inbox: str) -> AsyncGenerator[Stored | Idle, None]:
+    async def hasten(self) -> None:
+        """Have a heartbeat soon."""
+        if not self._consumer:
+            return  # a new one looks at what there is
+        with contextlib.suppress(NotSent):
+            await self._pull(1, HASTY_PULL_S, HASTY_BEAT_S)
+
+    async def _consume(self) -> AsyncGenerator[Stored | Idle | Reached, None]:
         delivered = 0
         # Requests that reached nobody: in a cluster a new consumer is not known everywhere at once.
         unheard = 0
@@ -246,8 +267,8 @@ class Follower:
             if self._credit <= WINDOW // 2:
                 if self._credit == 0 and delivered and self._check is not None:
                     await self._look()  # it may have fallen so far behind that what it needs is gone
-                await self._ask_for(WINDOW - self._credit, inbox)
-            message = await self._next(inbox)
+                await self._ask_for(WINDOW - self._credit)
+            message = await self._next()
             if message.status == "503" and unheard < UNHEARD_MAX:
                 unheard += 1
                 self._credit = 0
@@ -260,6 +281,8 @@ class Follower:
                     if self.pending:
                         self.pending = 0
                         yield Idle()
+                    if self._tells and self._looked_on(message, delivered):
+                        yield Reached(self._start - 1)
                     await self._doubt()
                 continue
             number, stored, pending = _place(message, self._consumer)
@@ -267,13 +290,23 @@ class Follower:
                 raise _Lost("a message is missing")
             delivered = number
             self._beats = self._owed = 0
-            self._barren = self._fruitless = False
+            self._barren = self._fruitless = self._still = False
             self._credit -= 1
             self._start = stored.position + 1
             self._pulled_bytes += stored.bytes
             self.pending = pending
             self._through = self._through or pending == 0
             yield stored
+
+    def _looked_on(self, beat: Incoming, delivered: int) -> bool:
+        """Whether a heartbeat says that the consumer has looked further than we knew, and we have all that it found."""
+        seen = int(beat.headers.get("Nats-Last-Stream", "0"))
+        self._still, self._seen = seen == self._seen, seen
+        if seen < self._start or int(beat.headers.get("Nats-Last-Consumer", "-1")) != delivered:
+            return False
+        self._start = seen + 1
+        self._owed = 0
+        return True
 
     async def _doubt(self) -> None:
         """There was a heartbeat, and no message: give the consumer up if its server does not get what there is."""
@@ -285,14 +318,28 @@ class Follower:
         owed = 0
         with contextlib.suppress(TimeoutError, TocsinError):  # then nobody knows of more
             async with asyncio.timeout(LOOK_S):
-                found = await self._stream.next_for(self._operation, self._pattern, self._start)
-            owed = 0 if found is None else found.position
-        if owed and owed == self._owed:
+                owed = await self._next_position()
+        self._doubts = self._doubts + 1 if owed and owed == self._owed else 0
+        if self._doubts >= (SELECTION_DOUBTS if self._tells else 1):
             raise _Lost("the replica that the consumer is on is stuck")
         self._owed = owed
 
+    async def _next_position(self) -> int:
+        """The position that comes next, as the leader knows it; 0: there is nothing. Of a selection any position will
+        do, as its heartbeats go on with the log."""
+        if self._tells:
+            return self._start if await self._newest() >= self._start else 0
+        (pattern,) = self._patterns
+        found = await self._stream.next_for(self._operation, pattern, self._start)
+        return 0 if found is None else found.position
+
+    async def _newest(self) -> int:
+        return (await self._stream.bounds(self._operation)).newest
+
     def _may_rest(self) -> bool:
         """Whether nothing more is expected, and a loss would be heard."""
+        if self._tells and not self._still:
+            return False
         return self._through and not self.pending and self._stream.replicas == 1 and self._connection.alone
 
     def _patience_s(self) -> float:
@@ -300,23 +347,31 @@ class Follower:
         rests = self._resting and self._may_rest() and self._pulled_bytes < WINDOW_MAX_BYTES // 2
         return REST_S + SILENCE_S - HEARTBEAT_S if rests else SILENCE_S
 
-    async def _ask_for(self, count: int, inbox: str, *, rest: bool = True) -> None:
+    async def _ask_for(self, count: int, *, rest: bool = True) -> None:
         """A pull. One message that no pull has room for, which somebody else wrote, is asked for by itself."""
         count = 1 if self._barren else count
         self._resting, self._pulled_bytes = rest and self._may_rest() and not self._barren, 0
-        request: dict[str, int] = {"batch": count}
+        max_bytes = None if self._barren else WINDOW_MAX_BYTES
         if self._resting:
-            request["expires"] = int(REST_S * 1e9)
+            self._still = False  # the next one has heartbeats again
+            await self._pull(count, REST_S, None, max_bytes)
         else:
-            request["expires"] = int((ALONE_EXPIRY_S if self._connection.alone else EXPIRY_S) * 1e9)
-            request["idle_heartbeat"] = int(HEARTBEAT_S * 1e9)
-        if not self._barren:
-            request["max_bytes"] = WINDOW_MAX_BYTES
+            expiry_s = ALONE_EXPIRY_S if self._connection.alone else EXPIRY_S
+            await self._pull(count, expiry_s, HEARTBEAT_S, max_bytes)
+
+    async def _pull(
+        self, count: int, expiry_s: float, beat_s: float | None, max_bytes: int | None = None
+    ) -> None:
+        request: dict[str, int] = {"batch": count, "expires": int(expiry_s * 1e9)}
+        if beat_s is not None:
+            request["idle_heartbeat"] = int(beat_s * 1e9)
+        if max_bytes is not None:
+            request["max_bytes"] = max_bytes
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream.name}.{self._consumer}"
-        await self._connection.send(frame(subject, inbox, b"", msgspec.json.encode(request)))
+        await self._connection.send(frame(subject, self._inbox, b"", msgspec.json.encode(request)))
         self._credit += count
 
-    async def _next(self, inbox: str) -> Incoming:
+    async def _next(self) -> Incoming:
         """The server's next message. A pull whose bytes are used up to the last one ends without a word: hence two."""
         for again in (True, False):
             try:
@@ -330,7 +385,7 @@ class Follower:
                 if not again:
                     raise _Lost("the server is silent") from None
                 self._credit = 0
-                await self._ask_for(WINDOW, inbox, rest=False)
+                await self._ask_for(WINDOW, rest=False)
         if message is None:
             raise _Lost("the connection was lost")
         return message

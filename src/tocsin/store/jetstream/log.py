@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from datetime import timedelta
 from typing import Any, Final
@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from tocsin.errors import StoreUnavailable, Trimmed
-from tocsin.ports import READ_MAX, READ_MAX_BYTES, Entry, LogSpec, Page, Record
+from tocsin.ports import READ_MAX, READ_MAX_BYTES, Begun, Entry, LogSpec, Page, Reached, Record
 from tocsin.store import rules
 from tocsin.store.jetstream.append import Append
 from tocsin.store.jetstream.follower import Follower
@@ -141,11 +141,18 @@ class JetStreamLog:
     async def follow(self, subject: str, start: int) -> AsyncIterator[Entry]:
         operation = f"follow log {self._spec.name!r}"
         rules.check_read(operation, subject, start, 1)
-        follower = Follower(self._stream, operation, subject, start, self._check_kept)
+        follower = Follower(self._stream, operation, (subject,), start, self._check_kept)
         async with aclosing(follower.messages()) as messages:
             async for message in messages:
                 if isinstance(message, Stored) and not is_mark(message.subject):
                     yield _entry(message)
+
+    def select(self, patterns: Sequence[str], start: int) -> JetStreamSelection:
+        operation = f"follow log {self._spec.name!r}"
+        rules.check_select(operation, patterns, start)
+        return JetStreamSelection(
+            Follower(self._stream, operation, patterns, start, self._check_kept, tells=True)
+        )
 
     async def last(self, subject: str | None = None, *, fresh: bool = False) -> int:
         operation = f"last of log {self._spec.name!r}"
@@ -206,6 +213,24 @@ class JetStreamLog:
             if kept > keep_bytes:
                 return position + 1
         return 0
+
+
+class JetStreamSelection:
+    """``ports.Selection``: one follower."""
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+
+    async def items(self) -> AsyncGenerator[Entry | Begun | Reached, None]:
+        async with aclosing(self._follower.messages()) as messages:
+            async for message in messages:
+                if isinstance(message, Begun | Reached):
+                    yield message
+                elif isinstance(message, Stored):
+                    yield Reached(message.position) if is_mark(message.subject) else _entry(message)
+
+    async def hasten(self) -> None:
+        await self._follower.hasten()
 
 
 def _entry(message: Stored) -> Entry:

@@ -18,9 +18,9 @@ from contextlib import aclosing
 from typing import Any, Final
 
 from tocsin.errors import Conflict
-from tocsin.ports import READ_MAX, Cell, Change, TableSpec, Usage
+from tocsin.ports import READ_MAX, Begun, Cell, Change, TableSpec, Usage
 from tocsin.store import rules
-from tocsin.store.jetstream.follower import Begun, Follower
+from tocsin.store.jetstream.follower import Follower
 from tocsin.store.jetstream.stream import MARK, JetStream, Stored, is_mark, marks_of, persist
 from tocsin.store.jetstream.verdict import WRONG_LAST_SEQUENCE, Passing, judge, read_answer
 from tocsin.store.jetstream.writes import Writes
@@ -135,14 +135,14 @@ class JetStreamTable:
     async def watch(self, prefix: str = "") -> AsyncIterator[Change]:
         operation = f"watch table {self._spec.name!r}"
         rules.check_prefix(operation, prefix)
-        follower = Follower(self._stream, operation, self._pattern(prefix), 0, rewind=True)
+        follower = Follower(self._stream, operation, (self._pattern(prefix),), 0, rewind=True)
         told: set[str] | None = None  # while the state is being told: the keys told so far
         revision = 0  # the newest that was told
         async with aclosing(follower.messages()) as messages:
             async for message in messages:
                 if isinstance(message, Begun):
                     told = set()
-                    revision = message.newest
+                    revision = message.end
                     yield Change("reset")
                 elif isinstance(message, Stored):
                     revision = message.position

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from tocsin.errors import DeadlineExceeded, NoResponder, Refused, StoreUnavailable
 from tocsin.ports import (
     READ_MAX,
     READ_MAX_BYTES,
+    Begun,
     BusMessage,
     Cell,
     Change,
@@ -23,6 +24,7 @@ from tocsin.ports import (
     Entry,
     LogSpec,
     Page,
+    Reached,
     Record,
     TableSpec,
     Usage,
@@ -269,8 +271,20 @@ class MemoryLog:
             for entry in page.entries:
                 yield entry
             start = page.next
-            while self._cell.state.last_position < start:
-                await self._store.until(self._cell.bell)
+            await self.grown(start)
+
+    def select(self, patterns: Sequence[str], start: int) -> MemorySelection:
+        rules.check_select(f"follow log {self._cell.state.spec.name!r}", patterns, start)
+        return MemorySelection(self, tuple(patterns), start)
+
+    @property
+    def newest(self) -> int:
+        return self._cell.state.last_position
+
+    async def grown(self, start: int) -> None:
+        """Return when the log has a position from there on."""
+        while self.newest < start:
+            await self._store.until(self._cell.bell)
 
     async def last(self, subject: str | None = None, *, fresh: bool = False) -> int:
         self._cell.state.expire(self._store.now_us("last"))
@@ -291,6 +305,33 @@ class MemoryLog:
             older_than_us=None if older_than_s is None else int(older_than_s * 1_000_000),
             keep_bytes=keep_bytes,
         )
+
+
+class MemorySelection:
+    """``ports.Selection``: it tells how far it is whenever there is nothing more to hand out."""
+
+    def __init__(self, log: MemoryLog, patterns: tuple[str, ...], start: int) -> None:
+        self._log = log
+        self._patterns = patterns
+        self._start = start
+
+    async def items(self) -> AsyncGenerator[Entry | Begun | Reached, None]:
+        start, reached = self._start, self._start - 1
+        yield Begun(self._log.newest)
+        while True:
+            page = await self._log.read(">", start)
+            for entry in page.entries:
+                if any(rules.matches(each, entry.subject) for each in self._patterns):
+                    yield entry
+                    reached = entry.position
+            start = page.next
+            if start > page.last > reached:
+                reached = page.last
+                yield Reached(reached)
+            await self._log.grown(start)
+
+    async def hasten(self) -> None:
+        """It is told at once in any case."""
 
 
 class MemoryTable:

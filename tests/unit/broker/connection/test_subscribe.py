@@ -49,7 +49,9 @@ async def test_one_suback_answers_every_kind_in_its_place(door: Door) -> None:
 async def test_plain_filters_of_a_clean_client_are_answered_without_a_task(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    peer = await door.peer("c")
+    peer, other = await door.peer("c"), await door.peer("other")
+    ask(other, 1, "a", "b/#")
+    assert await codes(other, 1) == [2, 2], "the log is read for them now"
     monkeypatch.setattr(Connection, "spawn", lambda self, work: pytest.fail("a task was made"))
     ask(peer, 1, "a", "b/#")
     assert await codes(peer, 1) == [2, 2]

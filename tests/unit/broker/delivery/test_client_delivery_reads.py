@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import cast
 
 import pytest
@@ -42,6 +43,7 @@ async def test_each_entry_that_is_caught_up_with_is_read_once(monkeypatch: pytes
     )
     message_log = MessageLog(log, "net", records_max=10, pressure=lambda held: None)
     await message_log.open()
+    following = asyncio.create_task(message_log.follow(lambda entry, publication: False))
     read: list[str] = []
 
     def decode(payload: bytes) -> Publication:
@@ -68,4 +70,6 @@ async def test_each_entry_that_is_caught_up_with_is_read_once(monkeypatch: pytes
         ("b", 2, [7]),
     ]
     assert read == ["a", "denied", "b"], "each once, and what nobody asked for not at all"
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
     await store.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import pytest
 from mqtt5 import QoS, TopicFilter
@@ -13,8 +13,8 @@ from tests.unit.broker.talk import lasting, nothing_more, publish, receive
 from tocsin.broker.shared import groups
 from tocsin.config import Limits
 from tocsin.errors import StoreUnavailable
-from tocsin.ports import Entry
-from tocsin.store.memory.store import MemoryLog, MemoryServer, MemoryStore
+from tocsin.ports import Begun, Entry, Reached
+from tocsin.store.memory.store import MemoryLog, MemorySelection, MemoryServer, MemoryStore
 
 ONE, TWO = QoS.AT_LEAST_ONCE, QoS.EXACTLY_ONCE
 NAME = "$share/g/a"
@@ -32,15 +32,15 @@ async def test_a_lagging_broker_creates_a_group_without_its_predecessors_message
 ) -> None:
     server, held = MemoryServer(), asyncio.Event()
     behind = MemoryStore(server)
-    follow = MemoryLog.follow
+    items = MemorySelection.items
 
-    async def late(log: MemoryLog, subject: str, start: int) -> AsyncIterator[Entry]:
-        async for entry in follow(log, subject, start):
-            if log._store is behind:
+    async def late(selection: MemorySelection) -> AsyncGenerator[Entry | Begun | Reached, None]:
+        async for item in items(selection):
+            if selection._log._store is behind and not isinstance(item, Begun):
                 await held.wait()
-            yield entry
+            yield item
 
-    monkeypatch.setattr(MemoryLog, "follow", late)
+    monkeypatch.setattr(MemorySelection, "items", late)
     async with (
         Door(Limits(), store=behind, broker="one") as one,
         Door(Limits(), store=MemoryStore(server), broker="two") as two,

@@ -60,6 +60,10 @@ class Broker:
     # ── hands ───────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
+    def horizon(self) -> int:
+        return self.tail
+
+    @property
     def done(self) -> int:
         return self.tail
 

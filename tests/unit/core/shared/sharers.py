@@ -109,6 +109,10 @@ class Sharer:
         return found if found.at is self and found.welcome else None
 
     @property
+    def horizon(self) -> int:
+        return self.tail
+
+    @property
     def done(self) -> int:
         return self.tail
 

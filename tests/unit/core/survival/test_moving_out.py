@@ -98,9 +98,17 @@ def test_the_smallest_group_is_broken_up_if_none_fits() -> None:
 
 def test_whoever_came_a_moment_ago_is_not_moved_to_balance() -> None:
     choice = MovingOut(rest_us=60)
-    here = [Mover("old", Scheme.MQTT, ("x",), True, 0), Mover("new", Scheme.MQTT, ("x",), True, 10)]
+    here = [Mover("old", Scheme.MQTT, ("x",), True, 0), Mover("new", Scheme.MQTT, ("y",), True, 10)]
     assert names(choice.choose(balancing(5, 5), here, 60)) == ["old"]
     assert names(choice.choose(Moves(True, 5, TO), here, 60)) == ["new"], "a drain does not ask"
+
+
+def test_a_group_of_which_many_have_just_come_waits_for_them() -> None:
+    old = [Mover(f"x{n}", Scheme.MQTT, ("x",), True, 0) for n in range(9)]
+    new = [Mover(f"x{n}", Scheme.MQTT, ("x",), True, 10) for n in range(9, 11)]
+    assert MovingOut(rest_us=60).choose(balancing(20, 20), [*old, *new], 60) == []
+    assert len(MovingOut(rest_us=60).choose(balancing(20, 20), [*old, new[0]], 60)) == 9, "one of ten"
+    assert len(MovingOut(rest_us=60).choose(balancing(20, 20), [*old, *new], 70)) == 11
 
 
 def test_balancing_moves_only_those_that_follow() -> None:

@@ -14,8 +14,9 @@ import structlog
 from structlog.testing import capture_logs
 
 from tocsin.errors import StoreUnavailable, Trimmed
+from tocsin.ports import Begun, Reached
 from tocsin.store.jetstream import follower as follower_module
-from tocsin.store.jetstream.follower import LOOK_EVERY, WINDOW, Begun, Follower, Idle, meaning
+from tocsin.store.jetstream.follower import LOOK_EVERY, WINDOW, Follower, Idle, meaning
 from tocsin.store.jetstream.stream import Bounds, JetStream, Stored
 from tocsin.store.nats.connection import NotSent
 from tocsin.store.nats.protocol import Incoming
@@ -105,10 +106,10 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def open_follower(server: FakeServer, start: int = 0, **options: Any) -> Follower:
-    return Follower(cast("JetStream", server), "follow", "s.>", start, **options)
+    return Follower(cast("JetStream", server), "follow", ("s.>",), start, **options)
 
 
-async def take(messages: AsyncIterator[Stored | Begun | Idle], count: int) -> list[int | str]:
+async def take(messages: AsyncIterator[Stored | Begun | Idle | Reached], count: int) -> list[int | str]:
     """Positions, and the names of what is no message."""
     taken: list[int | str] = []
     async with asyncio.timeout(10):
@@ -119,7 +120,7 @@ async def take(messages: AsyncIterator[Stored | Begun | Idle], count: int) -> li
 
 
 async def begun(
-    server: FakeServer, messages: AsyncIterator[Stored | Begun | Idle]
+    server: FakeServer, messages: AsyncIterator[Stored | Begun | Idle | Reached]
 ) -> asyncio.Task[list[int | str]]:
     """Take ``Begun``, ask for the next, and wait until the server was asked for messages."""
     assert await take(messages, 1) == ["Begun"]

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 
-from tocsin.ports import BATCH_MAX, READ_MAX, READ_MAX_BYTES, Bus, Entry, Log, Page, Record
+from tocsin.ports import BATCH_MAX, READ_MAX, READ_MAX_BYTES, Bus, Entry, Log, Page, Record, Selection
 
 PREFIX = "ahead"  # of the subjects on which entries are told
 
@@ -48,6 +48,9 @@ class AheadLog:
                 await self._behind.append([record for _, record in lot])
                 now = time.perf_counter()
                 self.behind_ms += [(now - told) * 1_000 for told, _ in lot]
+
+    def select(self, patterns: Sequence[str], start: int) -> Selection:
+        return self._newest.select(patterns, start)
 
     async def follow(self, subject: str, start: int) -> AsyncIterator[Entry]:
         async with self._bus.subscribe(f"{PREFIX}.{subject}") as told:

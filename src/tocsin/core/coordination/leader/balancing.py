@@ -7,11 +7,12 @@ Two reasons to move clients:
   no home for others' clients, takes no new ones, and lets its own go. First the clients that are known to follow a
   redirect; after ``grace_us`` all others too. A broker that is recruited as a standby is drained in the same way.
 - **balance** (``BalanceRules.enabled``): if the fullest edge broker of a cluster is fuller than the emptiest by more
-  than ``threshold``, a **batch** of clients that are known to follow moves from the one to the other: as many as leave
-  half of that between the two. Then the cluster rests for SETTLE_US, so that the next look counts those who have come.
+  than ``threshold``, a **batch** of clients that are known to follow moves from the one to the other: as many as make
+  one of the two as full as the brokers of the cluster are in the mean. So each client moves once, also where one broker
+  has all and several have none. Then the cluster rests for SETTLE_US, so that the next look counts those who have come.
 
       even ──difference > threshold──► batch under way ──all allowed to go──► resting ──SETTLE_US──► even
-            a broker of the batch is gone, full or drained, or half the threshold is left: even at once
+            a broker of the batch is gone, full or drained, or the one is no fuller than the other: even at once
 
 A broker is told with each answer to a beat how many clients it may move now: ``rate`` for each second since it was told
 last. An answer that is lost moves nobody, and nobody is moved twice for one answer. The size of a batch is reckoned
@@ -212,20 +213,21 @@ class Balance:
         if not batch.left:
             return batch if now_us < batch.rests_until_us else None
         batch.to = able[batch.to.id]  # it may have another address
-        between = loads[batch.fullest] - loads[batch.to.id]
-        return batch if between > self._rules.threshold // 2 and loads[batch.to.id] < FULL else None
+        load = loads[batch.to.id]
+        return batch if load < loads[batch.fullest] and load < FULL else None
 
     def _begin(self, able: Mapping[str, BrokerInfo], loads: Mapping[str, int]) -> Batch | None:
         ordered = sorted(able, key=lambda each: (loads[each], each))
         emptiest, fullest = ordered[0], ordered[-1]
-        between, threshold = loads[fullest] - loads[emptiest], self._rules.threshold
-        if between <= threshold:
+        if loads[fullest] - loads[emptiest] <= self._rules.threshold:
             return None
         said = self._heard.get(fullest)
         clients = said.clients if said is not None else 0
-        # Each that goes makes the one emptier and the other fuller: half of what is to change, in clients.
-        count = (between - threshold // 2) * clients // (2 * loads[fullest])
-        return Batch(fullest, able[emptiest], max(1, count))
+        total, brokers = sum(loads[each] for each in able), len(able)
+        away = min(
+            loads[fullest] * brokers - total, total - loads[emptiest] * brokers
+        )  # from the mean, so many times
+        return Batch(fullest, able[emptiest], max(1, round(away * clients / (brokers * loads[fullest]))))
 
     def moves(self, broker: BrokerInfo, refuges: RefugePlan, now_us: int) -> Moves | None:
         """What a broker is told with the answer to its beat."""

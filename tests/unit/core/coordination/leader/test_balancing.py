@@ -121,25 +121,36 @@ def crowded(**loads: int) -> Desk:
     return desk
 
 
-def test_a_batch_leaves_half_of_the_threshold_between_both() -> None:
+def test_a_batch_makes_two_brokers_as_full_as_each_other() -> None:
     desk = crowded(a=530, b=100, c=0)
-    told = [desk.moves(A, at * SECOND) for at in range(1, 19)]
+    told = [desk.moves(A, at * SECOND) for at in range(1, 24)]
     gone = sum(each.count for each in told if each is not None)
-    assert gone == 165, "(530 - 165) - (100 + 165) = 100"
-    assert told[0] == Moves(False, 10, (B,), left=165) and told[16] == Moves(False, 5, (B,), left=5)
-    assert told[17] is None
+    assert gone == 215, "530 - 215 = 100 + 215"
+    assert told[0] == Moves(False, 10, (B,), left=215) and told[21] == Moves(False, 5, (B,), left=5)
+    assert told[22] is None
     assert desk.moves(B, SECOND) is None and desk.moves(C, SECOND) is None
+
+
+def test_each_of_several_empty_brokers_gets_its_share_in_turn() -> None:
+    desk = crowded(a=900, b=0, b0=0)
+    first = desk.moves(A, SECOND)
+    assert first is not None and ([each.id for each in first.to], first.left) == (["b"], 300)
+    for at in range(2, 31):
+        desk.moves(A, at * SECOND)
+    desk.say(30 * SECOND + SETTLE_US, a=600, b=300, b0=0)
+    second = desk.moves(A, 41 * SECOND)
+    assert second is not None and ([each.id for each in second.to], second.left) == (["b0"], 300)
 
 
 def test_a_batch_is_not_reckoned_anew_while_clients_are_on_their_way() -> None:
     desk = crowded(a=320, b=100)
-    for at in range(1, 7):
+    for at in range(1, 12):
         desk.moves(A, at * SECOND)
         desk.say(at * SECOND, a=320, b=100)  # nobody has been counted yet
-    assert desk.moves(A, 7 * SECOND) is None, "60 were allowed to go"
-    desk.say(8 * SECOND, a=310, b=50)  # some are on their way
-    assert desk.moves(A, 9 * SECOND) is None, "it rests"
-    desk.say(6 * SECOND + SETTLE_US, a=320, b=100)
+    assert desk.moves(A, 12 * SECOND) is None, "110 were allowed to go"
+    desk.say(13 * SECOND, a=310, b=50)  # some are on their way
+    assert desk.moves(A, 14 * SECOND) is None, "it rests"
+    desk.say(11 * SECOND + SETTLE_US, a=320, b=100)
     assert desk.moves(A, 30 * SECOND) is not None, "they did not go"
 
 
@@ -151,10 +162,10 @@ def test_balancing_begins_only_above_the_threshold() -> None:
 def test_a_batch_ends_when_others_have_made_it_needless() -> None:
     desk = crowded(a=400, b=100)
     assert desk.moves(A, SECOND) is not None
-    desk.say(SECOND, a=400, b=250)
+    desk.say(SECOND, a=400, b=399)
     assert desk.moves(A, 2 * SECOND) is not None, "it goes on below the threshold …"
-    desk.say(2 * SECOND, a=350, b=260)
-    assert desk.moves(A, 3 * SECOND) is None, "… until half is left"
+    desk.say(2 * SECOND, a=400, b=400)
+    assert desk.moves(A, 3 * SECOND) is None, "… until both are as full"
 
 
 def test_a_batch_ends_when_one_of_its_brokers_is_drained() -> None:

@@ -292,11 +292,11 @@ class Brokers:
                 self._unclear[record_id] = None
             commit(publication, record_id, stored, behind)
 
-        def taken(entry: Entry, publication: Publication) -> None:
+        def taken(entry: Entry, publication: Publication) -> bool:
             if entry.id in self._unclear:
                 for hook in self.on_unclear:
                     hook(running, entry, publication)
-            take(entry, publication)
+            return take(entry, publication)
 
         message_log.commit = tapped  # type: ignore[method-assign]
         broker.parts.exchange.dispatch = taken  # type: ignore[method-assign]
