@@ -16,11 +16,13 @@ BENCHES = {
     "coordinator": "a change on its way to another broker; commands applied; snapshots of 100 000 streams",
     "detection": "how soon a dead broker is missed, how often a living one, beside fixed time-outs; heartbeat bytes",
     "locality": "a durable message at brokers that do not want it; how soon a new filter is read",
+    "moves": "how often clients move when a standby takes their lost broker's place",
     "query": "a change against up to a million standing queries, a new query against as many streams",
     "replication": "bytes and CPU of a change, a position and a resync, from a broker to its two backups",
     "sim": "events a second of the simulator, beside a bare event heap",
     "storm": "the clients of a killed broker come to its backup at once: until all are served, and who notices",
     "takeover": "until a backup serves a lost broker's clients, by their subscriptions: local beside remote",
+    "tiers": "the leader's work when a routing broker leaves, beside the way before; bytes that brokers are told",
     "told": "from a frozen broker to service elsewhere, told of its loss and not; what a watcher costs",
     "store": "appends, reads and watches on JetStream, one and three servers, beside plain nats-py",
 }

@@ -29,6 +29,7 @@ from tocsin.core.cells import CellWriter
 from tocsin.core.coordination.leader.balancing import Balance, Emptying
 from tocsin.core.coordination.participant.participant import Participant
 from tocsin.core.coordination.participant.signals import ClientsChanged
+from tocsin.core.delivery import taking
 from tocsin.core.delivery.machine import ClientDelivery
 from tocsin.core.delivery.repeats import Repeats
 from tocsin.core.delivery.session_cell import SESSIONS, SessionCell
@@ -73,6 +74,7 @@ REACHED = "a broker that has moved is found at its new address"
 CALM = "what is published when all is calm is heard once"
 RECOVERS = "everybody is served again within the bound"
 EMPTY = "a broker that is being emptied has no clients in the end"
+AGAIN = "what is stored as settled is not delivered again"
 TAKES_NOBODY = "a broker that is said to be empty takes no new clients"
 LAST = "sessions last"
 BEST = "of the standbys that answer the best takes the place"
@@ -350,6 +352,28 @@ def copies_what_is_only_sent(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DurableDelivery, "positions", property(positions))
 
 
+def confirms_copies_late(patch: pytest.MonkeyPatch) -> None:
+    """The position from a copy is stored, but delivery begins from the one that was stored before."""
+    furthest, begin = taking.furthest, Connection._begin
+    before: dict[str, Progress] = {}
+
+    def noted(session: StoredSession, copied: Any) -> StoredSession:
+        found = furthest(session, copied)
+        if found.progress != session.progress:
+            before[session.uid] = session.progress
+        return found
+
+    def begins(
+        self: Connection, session: StoredSession | None, revision: int, accepted: Any, claims: Any = ()
+    ) -> None:
+        if session is not None and session.uid in before:
+            session = msgspec.structs.replace(session, progress=before.pop(session.uid))
+        begin(self, session, revision, accepted, claims)
+
+    patch.setattr(taking, "furthest", noted)
+    patch.setattr(Connection, "_begin", begins)
+
+
 def never_ends_a_connection(patch: pytest.MonkeyPatch) -> None:
     """What a connection leaves to be stored is never done with."""
     ended = Departures._ended
@@ -516,6 +540,7 @@ PLANTED: dict[str, Planted] = {
     "guests are not sent home": Planted(sends_nobody_home, HOME, LOST),
     "standby routes carry early": Planted(carries_before_it_is_asked, STANDBY_ROUTES, LOST),
     "copies say what is only sent": Planted(copies_what_is_only_sent, MESSAGES, DEAF, seeds=6, shown_by=3),
+    "copies are confirmed late": Planted(confirms_copies_late, AGAIN, RESTARTS, seeds=6),
     "endings are never forgotten": Planted(never_ends_a_connection, BOUNDED, STORMS),
     "standbys are not asked": Planted(asks_no_standby, BEST, LOST_LATER, scenario="survival-standbys"),
     "a drain forgets clients that are away": Planted(
