@@ -234,9 +234,9 @@ class Announcements(TableMachine):
 
     def _on_let_in(self, event: ClientLetIn, now_us: int) -> list[Effect]:
         client, first = event.arrival.claim.client, not self._fresh and not self._new
-        for told in (self._new, self._fresh):
-            told.pop(client, None)
-        (self._new if event.new else self._fresh)[client] = event.arrival
+        due, other = (self._new, self._fresh) if event.new else (self._fresh, self._new)
+        other.pop(client, None)
+        due[client] = event.arrival
         if not first:
             return []
         if event.new:
