@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 from mqtt5 import PublishPacket, QoS, RetainHandling, TopicFilter
 
+from tocsin.core.quality.judging import OFFER_PREFIX
 from tocsin.core.quality.texts import policies_of, read_request, request_text
-from tocsin.core.streams.metadata_payload import OFFER_PREFIX, PROPERTY_PREFIX
+from tocsin.core.streams.metadata_payload import PROPERTY_PREFIX
 from tocsin.errors import MetadataInvalid
 from tocsin.model.priority import priority_of, property_of
 from tocsin.model.publication import Publication

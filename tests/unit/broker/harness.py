@@ -108,6 +108,8 @@ def exchange_of(outbox: Outbox, make_link: Callable[[BrokerInfo], Link]) -> Exch
         interests_changed=lambda added, removed: None,
         queries_changed=lambda added, removed, user: None,
         filters_max=100,
+        held_max_bytes=1 << 20,
+        failed=nothing,
     )
 
 
@@ -171,8 +173,8 @@ class Door:
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
-            case RoutesChanged(added=added, removed=removed, peers=peers, quiet=quiet):
-                self.exchange.change_routes(added, removed, peers, quiet)
+            case RoutesChanged(added=added, removed=removed, peers=peers, quiet=quiet, tiers=tiers):
+                self.exchange.change_routes(added, removed, peers, quiet, tiers)
             case AwaitDispatch(position=position):
                 dispatched = Dispatched(position=position)
                 self.parts.message_log.when_dispatched(position, lambda: self.driver.post(dispatched))

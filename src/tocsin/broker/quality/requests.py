@@ -28,7 +28,7 @@ from tocsin.core.budgets.budget import Kind
 from tocsin.core.delivery.grant import Frames, Grant, grant
 from tocsin.core.forwarding.table import Subscription, Wanted
 from tocsin.core.quality.deadlines import DeadlineWatch, Miss
-from tocsin.core.quality.judging import OFFER, Judge, Verdict, offer_in, why
+from tocsin.core.quality.judging import OFFER, Judge, Verdict, offer_in, offered_by_message, why
 from tocsin.core.quality.matching import Mismatch
 from tocsin.core.quality.offers import Offers, needs_offers, query_for
 from tocsin.core.quality.separation import SPACE, Separation, key_of
@@ -268,8 +268,16 @@ class Requests:
         return verdict is Verdict.DELIVER
 
     def _offered(self, publication: Publication) -> str:
-        """A message whose metadata are elsewhere offers what its stream does now."""
+        """What a message says that its stream offered. Its metadata are there, unless the store did not give them."""
+        said = offered_by_message(publication)
+        if said is not None:
+            return said
         return offer_in(publication.keys) if publication.resolved else self._offers.of(publication.topic)
+
+    @property
+    def compares(self) -> bool:
+        """Whether it matters here what streams offer."""
+        return len(self._offers) > 0
 
     def send(
         self,

@@ -2,8 +2,9 @@
 
     judge(request, offered, payload, qos) -> Verdict
 
-It follows from the message alone, and from what its stream offered when it was published: so a message that is read
-from the log later, or by another broker, gets the same verdict as one that has just come.
+It follows from the message alone: from what it says itself of its offer, in user properties, or else from what its
+stream offered when it was published. So a message that is read from the log later, or by another broker, gets the same
+verdict as one that has just come.
 
 ``where`` is about the fields of a JSON object. A field of an object inside it is named with a dot (``reading.value``).
 Strings, numbers and booleans can be compared; lists and nulls count as missing. A payload that is no JSON object
@@ -14,16 +15,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
 from tocsin.core.quality.matching import NOTHING, Mismatch, meets, mismatch
-from tocsin.core.quality.texts import condition_of, offer_said, request_of
+from tocsin.core.quality.texts import (
+    QualityInvalid,
+    condition_of,
+    offer_of,
+    offer_said,
+    offer_text,
+    properties_of,
+    request_of,
+)
 from tocsin.model.publication import Publication
 from tocsin.model.stream import Value
 
 OFFER: Final = "$offer"  # the key of a stream's metadata that has its offer
+OFFER_PREFIX: Final = "offer."  # of user properties
 
 _decoder: Final = msgspec.json.Decoder()
 
@@ -40,6 +51,22 @@ def offer_in(metadata: Mapping[str, Value] | None) -> str:
     """The text of what a stream offers; empty: nothing."""
     said = metadata.get(OFFER) if metadata else None
     return said if isinstance(said, str) else ""
+
+
+def offered_by_message(message: Publication) -> str | None:
+    """The text of what a message says itself that its stream offers; None: it says nothing."""
+    properties = message.user_properties
+    if not properties or not any(key.startswith(OFFER_PREFIX) for key, _ in properties):
+        return None
+    return _said(properties)
+
+
+@lru_cache(1_024)
+def _said(properties: tuple[tuple[str, str], ...]) -> str:
+    try:
+        return offer_text(offer_of(properties_of(OFFER_PREFIX, properties)))
+    except QualityInvalid:
+        return ""
 
 
 def lifespan_s(offered: str) -> int | None:
@@ -73,8 +100,9 @@ class Judge:
 
     def fits(self, request: str, message: Publication) -> bool:
         """Whether a message that says itself what its stream offered is for a subscription."""
-        verdict = self.judge(request, offer_in(message.keys), message.payload, message.qos)
-        return verdict is Verdict.DELIVER
+        said = offered_by_message(message)
+        offered = offer_in(message.keys) if said is None else said
+        return self.judge(request, offered, message.payload, message.qos) is Verdict.DELIVER
 
     def _fields_of(self, payload: bytes) -> Mapping[str, Value]:
         if payload is not self._payload:

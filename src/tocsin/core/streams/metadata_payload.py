@@ -16,14 +16,13 @@ from typing import Final
 
 import msgspec
 
-from tocsin.core.quality.judging import OFFER
+from tocsin.core.quality.judging import OFFER, OFFER_PREFIX
 from tocsin.core.quality.texts import QualityInvalid, offer_of, offer_text, properties_of, read_offer
 from tocsin.errors import WireError
 from tocsin.model.stream import PERMANENT, Diff, Value, diff_problem
 from tocsin.model.versions import UNREADABLE, Stated
 
 PROPERTY_PREFIX: Final = "meta."
-OFFER_PREFIX: Final = "offer."
 VERSION: Final = "$v"  # the key of the version: no key of a stream
 META: Final = Stated("what a client says of a stream")
 _TRUTH: Final = {"true": True, "false": False}

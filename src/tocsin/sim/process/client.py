@@ -67,6 +67,23 @@ IDS: Final = 60_000
 REFUSED: Final = 0x80  # reason codes from here on are refusals
 
 
+def payload_of(number: int, *, with_fields: bool) -> bytes:
+    """A message's payload: its number, or an object with it."""
+    return b'{"n": %d}' % number if with_fields else str(number).encode()
+
+
+def number_in(payload: bytes) -> int:
+    """The number that a payload is, or has."""
+    return int(payload.removeprefix(b'{"n": ').removesuffix(b"}"))
+
+
+def _policies(offer: str) -> list[tuple[str, str]]:
+    """The policies of an offer without escapes."""
+    return [
+        (policy, value) for policy, _, value in (each.partition("=") for each in offer.split(",") if each)
+    ]
+
+
 class _Connection:
     def __init__(self, name: str, number: int, broker: Address) -> None:
         self.name = name
@@ -160,14 +177,16 @@ class MqttClient:
                     receive_max=self.client.receive_max,
                 )
             case Publish():
+                said = [("priority", CRITICAL_WORD)] if packet.critical else []
+                said += [(f"offer.{policy}", value) for policy, value in _policies(packet.offer)]
                 return PublishPacket(
                     packet.topic,
-                    str(packet.number).encode(),
+                    payload_of(packet.number, with_fields=bool(packet.offer)),
                     qos=QoS(packet.qos),
                     packet_id=packet.packet_id,
                     duplicate=packet.repeat,
                     content_type=packet.publisher,
-                    user_properties=[("priority", CRITICAL_WORD)] if packet.critical else None,
+                    user_properties=said,
                 )
             case Answer(kind=kind, packet_id=packet_id):
                 return ANSWERS[kind](packet_id)  # type: ignore[no-any-return]
@@ -197,14 +216,13 @@ class MqttClient:
                     return []  # the broker ends the connection
                 return [Connack(packet.session_present)]
             case PublishPacket():
-                payload = bytes(packet.payload or b"")
                 return [
                     Publish(
                         packet.packet_id or 0,
                         int(packet.qos),
                         packet.topic,
                         packet.content_type or "",
-                        int(payload),
+                        number_in(bytes(packet.payload or b"")),
                         packet.duplicate,
                     )
                 ]

@@ -39,6 +39,7 @@ class Publish(Packet, frozen=True):
     number: int
     repeat: bool = False
     critical: bool = False  # said by publishers
+    offer: str = ""  # likewise: the quality of its stream; the payload then is an object with the number
 
 
 class Answer(Packet, frozen=True):

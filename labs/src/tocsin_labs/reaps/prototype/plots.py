@@ -87,7 +87,7 @@ def draw_failovers(failures: Sequence[Outcome], out: Path) -> None:
         if straight is not None:
             ends = [0, max(sizes)]
             each_ms, none_ms = straight.slope * 1_000, straight.intercept * 1_000
-            words = f"{each_ms:.2f} ms each + {none_ms:.0f} ms, R² {straight.explained:.2f}"
+            words = f"medians: {each_ms:.2f} ms each + {none_ms:.0f} ms, R² {straight.explained:.2f}"
             left.plot(ends, [straight.at(x) for x in ends], "-", color=colour, lw=1, label=words)
     others = [(each.subscribers, each.others_told_s[-1]) for each in failures if each.others_told_s]
     if others:

@@ -6,6 +6,7 @@ from tocsin.core.delivery.stored_session import StoredSession, decode_session, s
 from tocsin.core.machine import Say
 from tocsin.model.network import Address
 from tocsin.model.publication import Publication
+from tocsin.sim.process.client import number_in
 from tocsin.sim.process.messages import Receipts, Written, key_in
 from tocsin.sim.process.packets import Key
 from tocsin.sim.process.restless import Client, Subscriber
@@ -23,7 +24,7 @@ def client_at(world: World, address: Address) -> object:
 
 def message_key(publication: Publication) -> Key:
     """A message's publisher, and its number."""
-    return publication.client, int(publication.payload)
+    return publication.client, number_in(publication.payload)
 
 
 class Taken(Invariant):
