@@ -10,6 +10,7 @@ import pytest
 from tests.unit.broker.harness import NETWORK, coordinator_tls
 from tocsin.coordinator.door import proxy as door_proxy
 from tocsin.coordinator.door.proxy import Proxy, Upstream
+from tocsin.model.network import BrokerInfo, Role
 
 
 class Socket:
@@ -100,3 +101,16 @@ async def test_connection_to_a_broker_that_does_not_read_ends_all_the_same(
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert socket.aborted
+
+
+async def test_clients_of_a_broker_that_hangs_are_let_go() -> None:
+    """Its sockets stay open: only the network says that it is lost."""
+    proxy, _, lost, socket = connected()
+    _, _, living, other = connected(proxy)
+    proxy.open = {lost: info("lost"), living: info("living")}
+    proxy.leave(lambda broker: broker.id == "living")
+    assert (socket.aborted, other.aborted) == (True, False)
+
+
+def info(name: str) -> BrokerInfo:
+    return BrokerInfo(name, "north", Role.EDGE, name, 1)
