@@ -134,7 +134,7 @@ def test_a_pin_ends_with_its_cell() -> None:
     assert leader.pins.of("cloud") == {}
     leader.pin(6, "hub-1")
     for kind in ("reset", "ready"):
-        leader.pins.watched(Change(kind, "", b"", 3))  # type: ignore[arg-type]
+        leader.pins.watched(Change(kind, "", b"", 3))
     assert leader.pins.of("cloud") == {}
 
 
