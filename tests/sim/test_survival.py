@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 import pytest
 
-from tests.sim.survival_bugs import SECOND, Planted, find_again
+from tests.sim.survival_bugs import MINUTE, SECOND, Planted, find_again
 from tocsin.broker.assembly import Broker
 from tocsin.broker.connection.connection import Connection
 from tocsin.broker.delivery.client_delivery import DurableDelivery
@@ -42,7 +42,7 @@ from tocsin.core.machine import Effect, Event, PutKey, Say, Table, TimerFired
 from tocsin.core.replication.backup import Backup
 from tocsin.core.session.machine import Session
 from tocsin.core.session.signals import PeerClosed, TakenOver
-from tocsin.core.survival.announcements import ArrivalClock, ArrivalTimes
+from tocsin.core.survival.announcements import Announcements, ArrivalClock, ArrivalTimes, ClientLetIn
 from tocsin.core.survival.provisional import Record, settle
 from tocsin.model.network import BrokerInfo
 from tocsin.model.publication import Publication
@@ -124,6 +124,10 @@ LOST_LATER: list[Fault] = [Crash(at_us=12 * SECOND, for_us=10 * SECOND, node="no
 # All connections break, again and again.
 STORMS: list[Fault] = [
     Storm(at_us=at * SECOND, for_us=0, node=node) for at in range(3, 30, 3) for node in ("north-1", "south-2")
+]
+# A broker is frozen for long, twice. It reads what was sent to it meanwhile, by clients that are elsewhere.
+FROZEN_TWICE: list[Fault] = [
+    Pause(at_us=at * MINUTE, for_us=for_s * SECOND, node="north-1") for at, for_s in ((1, 80), (4, 120))
 ]
 # Brokers end again and again, and are back before they are missed.
 RESTARTS: list[Fault] = [
@@ -419,6 +423,18 @@ def goes_on_regardless(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Connection, "connection_lost", still_there)
 
 
+def tells_at_once(patch: pytest.MonkeyPatch) -> None:
+    """The others hear at once of a client without a session, also if its CONNECT is read long after it gave up."""
+    handle = Announcements.handle
+
+    def hasty(self: Announcements, event: Event, now_us: int) -> list[Effect]:
+        if isinstance(event, ClientLetIn):
+            event = msgspec.structs.replace(event, new=False)
+        return handle(self, event, now_us)
+
+    patch.setattr(Announcements, "handle", hasty)
+
+
 def heeds_every_word(patch: pytest.MonkeyPatch) -> None:
     """A word that a client is elsewhere counts though it came here since, and the client does not forgive it."""
     patch.setattr(ArrivalTimes, "since", lambda self, client, came_us: False)
@@ -515,7 +531,7 @@ PLANTED: dict[str, Planted] = {
     ),
     "acknowledged before it is durable": Planted(acknowledges_early, ACKNOWLEDGED),
     "epoch unchecked": Planted(checks_no_epoch, OWNER, ZOMBIE),
-    "position committed before delivery": Planted(commits_before_delivery, MESSAGES, [], shown_by=2),
+    "position committed before delivery": Planted(commits_before_delivery, MESSAGES, [], seeds=6, shown_by=4),
     "sync acknowledged before stored": Planted(answers_before_it_stores, BACKED),
     "copies keep what was unsubscribed from": Planted(forgets_unsubscriptions, BACKED),
     "subscriptions resurrected": Planted(believes_what_it_knew, STORED, ZOMBIE, also=GIVEN_UP),
@@ -535,6 +551,7 @@ PLANTED: dict[str, Planted] = {
         believes_old_counts, TAKES_NOBODY, [], scenario="survival-drain"
     ),
     "a lost client is served on": Planted(goes_on_regardless, LETS_GO, AWAY),
+    "who comes is told of at once": Planted(tells_at_once, OUSTED, FROZEN_TWICE, scenario="survival-long"),
     "messages do not wait for others": Planted(waits_for_nobody, ASKED),
     "clocks of other brokers do not count": Planted(heeds_no_other_clock, ASKED, AHEAD),
     "provisional sessions are forgotten": Planted(forgets_provisional_sessions, LAST, CUT_OFF),

@@ -102,6 +102,10 @@ class RoutePlan:
         """The tier that carries for a cluster; empty: none does."""
         return self._layout.serving.get(cluster, "")
 
+    def member_of(self, broker: str) -> str:
+        """The tier of a routing broker, shunned or not; empty: it is in none that carries for anybody."""
+        return self._layout.tier_of.get(broker, "")
+
     def senders(self, peer: str) -> list[str]:
         """The brokers that have a route straight to this broker."""
         if not self._interests[peer]:
