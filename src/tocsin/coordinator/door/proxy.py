@@ -54,6 +54,14 @@ class Served(Protocol):
     def end(self) -> None: ...
 
 
+class Closed(ConnectionError):
+    """A broker has closed the connection, and said nothing.
+
+    So it does when it stops; and with a client that takes no packet as large as a CONNACK, which is the client's doing.
+    Others are tried, but it is no reason to take this one for gone: the client could choose whom everybody avoids.
+    """
+
+
 class Proxy:
     """Passes clients on. ``silent`` is told of each broker that does not answer."""
 
@@ -73,7 +81,13 @@ class Proxy:
         for each in candidates:
             async with self._dials:
                 upstream = await self._dial(served, each.broker)
-            if upstream is not None and await self._is_answered(upstream, write_header(client) + said):
+            try:
+                answered = upstream is not None and await self._is_answered(
+                    upstream, write_header(client) + said
+                )
+            except Closed:
+                continue
+            if upstream is not None and answered:
                 self.open[upstream] = each.broker.id
                 served.begin(upstream)
                 upstream.begin()
@@ -105,6 +119,8 @@ class Proxy:
             async with asyncio.timeout(ANSWER_S):
                 await upstream.answered
                 return True
+        except Closed:
+            raise
         except (OSError, TimeoutError):
             upstream.end()
             return False
@@ -221,6 +237,7 @@ class Upstream(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
         self._proxy.ended(self)
-        self._settle(ConnectionError("the broker closed the connection"))
+        words = "the broker closed the connection"
+        self._settle(Closed(words) if error is None else ConnectionError(words))
         if self._begun:
             self._served.end()
