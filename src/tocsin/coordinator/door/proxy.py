@@ -3,7 +3,8 @@
 It dials the broker's port for links, where both sides prove who they are, and sends a PROXY header first
 (``wire.proxy_header``), so that the broker knows the client's own address. If a broker does not answer a client's
 CONNECT at all, the next one is tried. When the broker is lost, the client's connection is closed: it comes again to the
-same door, and is passed on to another broker.
+same door, and is passed on to another broker. The sockets of a broker that hangs stay open, so that the network's word
+that it is lost counts as well (``leave``).
 
 Bounds: DIALS_MAX brokers are dialled at a time; what waits for a slow reader is bounded by not reading from the other
 side, and when more than CONGESTED_MAX connections are slow at once, the one that is slow for longest is closed.
@@ -71,7 +72,7 @@ class Proxy:
         self._silent = silent
         self._dials = asyncio.Semaphore(DIALS_MAX)
         self._congested: dict[Upstream, None] = {}  # the one that is slow for longest first
-        self.open: dict[Upstream, str] = {}  # → the broker
+        self.open: dict[Upstream, BrokerInfo] = {}  # → the broker, as it was when the client was passed on
         self._log = structlog.get_logger()
 
     async def pass_on(
@@ -88,7 +89,7 @@ class Proxy:
             except Closed:
                 continue
             if upstream is not None and answered:
-                self.open[upstream] = each.broker.id
+                self.open[upstream] = each.broker
                 served.begin(upstream)
                 upstream.begin()
                 return each.broker.id
@@ -140,6 +141,13 @@ class Proxy:
     def ended(self, upstream: Upstream) -> None:
         self._congested.pop(upstream, None)
         self.open.pop(upstream, None)
+
+    def leave(self, is_there: Callable[[BrokerInfo], bool]) -> None:
+        """Close the connections to brokers that are not there any more, where they were. They may read nothing: so
+        nothing waits for them."""
+        for upstream, broker in tuple(self.open.items()):
+            if not is_there(broker):
+                upstream.abort()
 
     def close(self) -> None:
         for upstream in tuple(self.open):
@@ -202,6 +210,11 @@ class Upstream(asyncio.Protocol):
             self._transport.close()
             asyncio.get_running_loop().call_later(LINGER_S, self._transport.abort)
         self._settle(ConnectionError("ended"))
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
 
     def _settle(self, error: OSError) -> None:
         if not self.answered.done():

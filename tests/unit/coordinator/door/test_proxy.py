@@ -107,6 +107,19 @@ async def test_connection_to_a_broker_that_does_not_read_ends_all_the_same(
     assert socket.aborted
 
 
+async def test_clients_of_a_broker_that_hangs_are_let_go() -> None:
+    """Its sockets stay open: only the network says that it is lost."""
+    proxy, _, lost, socket = connected()
+    _, _, living, other = connected(proxy)
+    proxy.open = {lost: info("lost"), living: info("living")}
+    proxy.leave(lambda broker: broker.id == "living")
+    assert (socket.aborted, other.aborted) == (True, False)
+
+
+def info(name: str) -> BrokerInfo:
+    return BrokerInfo(name, "north", Role.EDGE, name, 1)
+
+
 @pytest.mark.parametrize(("error", "silent"), [(None, []), (ConnectionResetError(), ["a", "b"])], ids=str)
 async def test_a_client_that_a_broker_only_closes_makes_no_broker_look_gone(
     monkeypatch: pytest.MonkeyPatch, error: Exception | None, silent: list[str]
