@@ -26,7 +26,7 @@ from tocsin.broker.links.link import Link, LinkSecurity
 from tocsin.broker.links.listener import LinkListener
 from tocsin.broker.links.pool import LinkPool
 from tocsin.broker.parts import Parts, Ports, Stored
-from tocsin.config import Budgets, Limits, Settings
+from tocsin.config import Budgets, Limits, Messages, Settings
 from tocsin.core.budgets.budget import Budget, bounds_of
 from tocsin.core.coordination.names import StoreNames
 from tocsin.core.coordination.participant.participant import Participant
@@ -156,7 +156,8 @@ class Door:
         self._redirects = redirects
         self._budget = budget
         budgets = Budgets(retained_bytes=retained_bytes, user_percent=50)
-        self.settings = Settings(network=NETWORK, limits=limits, budgets=budgets)
+        reading = Messages(read="wanted")
+        self.settings = Settings(network=NETWORK, limits=limits, budgets=budgets, messages=reading)
         self.guard = Guard()
         self.store = store or MemoryStore(MemoryServer())
         self.interests: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
