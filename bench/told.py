@@ -86,9 +86,13 @@ class Network:
 
 
 @contextlib.asynccontextmanager
-async def network(detect: str) -> AsyncIterator[Network]:
+async def network(detect: str, *more: str, standby: str = "") -> AsyncIterator[Network]:
+    """A network with these settings, and perhaps with a standby."""
     brokers = [{"id": each, "cluster": each.partition("-")[0]} for each in (LOST, BACKUP, REMOTE)]
+    if standby:
+        brokers.append({"id": standby, "cluster": standby.partition("-")[0], "role": "standby"})
     sets = (
+        *more,
         f"brokers={json.dumps(brokers)}",
         f"membership.detect={detect}",
         "pipeline.enabled=never",

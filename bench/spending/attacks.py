@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
 from itertools import count
@@ -329,10 +330,26 @@ async def queries(target: Target) -> None:
     await _again(target, spend)
 
 
+async def mixed(target: Target) -> None:
+    """Forty clients that do any of the above for some seconds each, in an order that is always the same."""
+    chance, numbers = random.Random(0), count()
+
+    async def spend() -> None:
+        while True:
+            attack = ATTACKS[chance.choice([name for name in ATTACKS if name != mixed.__name__])]
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(chance.uniform(0.5, 5)):
+                    await attack(Target(target.host, target.port, f"{target.name}-{next(numbers)}"))
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(40):
+            group.create_task(spend())
+
+
 ATTACKS: dict[str, Attack] = {
     attack.__name__: attack
     for attack in (
         answers, pings, unread, parts, first_parts, backlog, wills, filters, groups, retained, replay, descriptions,
-        queries,
+        queries, mixed,
     )
 } | {"commits": commits, "commits_old": commits_old, "exactly_once": exactly_once}  # fmt: skip

@@ -67,8 +67,3 @@ def counts_more_than_was_told(patch: pytest.MonkeyPatch) -> None:
     """The tail moves beyond what the store has told to be read."""
     reach = MessageLog._reach
     patch.setattr(MessageLog, "_reach", lambda self, position: reach(self, position + 3))
-
-
-def is_live_before_it_is_read(patch: pytest.MonkeyPatch) -> None:
-    """A client that comes back is handed in what comes, though nothing is read for it yet."""
-    patch.setattr(Reading, "horizon", lambda self, filters: self.tail)

@@ -16,7 +16,6 @@ BUGS: tuple[Bug, ...] = (
     bugs.begins_before_it_reads,
     bugs.counts_more_than_was_told,
     bugs.drops_interest_too_soon,
-    bugs.is_live_before_it_is_read,
     bugs.takes_coarse_for_exact,
 )
 # A seed that shows a bug which the first ones do not.

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 import pytest
 
-from tests.sim.survival_bugs import SECOND, Planted, find_again
+from tests.sim.survival_bugs import MINUTE, SECOND, Planted, find_again
 from tocsin.broker.assembly import Broker
 from tocsin.broker.connection.connection import Connection
 from tocsin.broker.delivery.client_delivery import DurableDelivery
@@ -29,6 +29,7 @@ from tocsin.core.cells import CellWriter
 from tocsin.core.coordination.leader.balancing import Balance, Emptying
 from tocsin.core.coordination.participant.participant import Participant
 from tocsin.core.coordination.participant.signals import ClientsChanged
+from tocsin.core.delivery import taking
 from tocsin.core.delivery.machine import ClientDelivery
 from tocsin.core.delivery.repeats import Repeats
 from tocsin.core.delivery.session_cell import SESSIONS, SessionCell
@@ -41,7 +42,7 @@ from tocsin.core.machine import Effect, Event, PutKey, Say, Table, TimerFired
 from tocsin.core.replication.backup import Backup
 from tocsin.core.session.machine import Session
 from tocsin.core.session.signals import PeerClosed, TakenOver
-from tocsin.core.survival.announcements import ArrivalClock, ArrivalTimes
+from tocsin.core.survival.announcements import Announcements, ArrivalClock, ArrivalTimes, ClientLetIn
 from tocsin.core.survival.provisional import Record, settle
 from tocsin.model.network import BrokerInfo
 from tocsin.model.publication import Publication
@@ -73,6 +74,7 @@ REACHED = "a broker that has moved is found at its new address"
 CALM = "what is published when all is calm is heard once"
 RECOVERS = "everybody is served again within the bound"
 EMPTY = "a broker that is being emptied has no clients in the end"
+AGAIN = "what is stored as settled is not delivered again"
 TAKES_NOBODY = "a broker that is said to be empty takes no new clients"
 LAST = "sessions last"
 BEST = "of the standbys that answer the best takes the place"
@@ -122,6 +124,10 @@ LOST_LATER: list[Fault] = [Crash(at_us=12 * SECOND, for_us=10 * SECOND, node="no
 # All connections break, again and again.
 STORMS: list[Fault] = [
     Storm(at_us=at * SECOND, for_us=0, node=node) for at in range(3, 30, 3) for node in ("north-1", "south-2")
+]
+# A broker is frozen for long, twice. It reads what was sent to it meanwhile, by clients that are elsewhere.
+FROZEN_TWICE: list[Fault] = [
+    Pause(at_us=at * MINUTE, for_us=for_s * SECOND, node="north-1") for at, for_s in ((1, 80), (4, 120))
 ]
 # Brokers end again and again, and are back before they are missed.
 RESTARTS: list[Fault] = [
@@ -346,6 +352,28 @@ def copies_what_is_only_sent(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DurableDelivery, "positions", property(positions))
 
 
+def confirms_copies_late(patch: pytest.MonkeyPatch) -> None:
+    """The position from a copy is stored, but delivery begins from the one that was stored before."""
+    furthest, begin = taking.furthest, Connection._begin
+    before: dict[str, Progress] = {}
+
+    def noted(session: StoredSession, copied: Any) -> StoredSession:
+        found = furthest(session, copied)
+        if found.progress != session.progress:
+            before[session.uid] = session.progress
+        return found
+
+    def begins(
+        self: Connection, session: StoredSession | None, revision: int, accepted: Any, claims: Any = ()
+    ) -> None:
+        if session is not None and session.uid in before:
+            session = msgspec.structs.replace(session, progress=before.pop(session.uid))
+        begin(self, session, revision, accepted, claims)
+
+    patch.setattr(taking, "furthest", noted)
+    patch.setattr(Connection, "_begin", begins)
+
+
 def never_ends_a_connection(patch: pytest.MonkeyPatch) -> None:
     """What a connection leaves to be stored is never done with."""
     ended = Departures._ended
@@ -393,6 +421,18 @@ def goes_on_regardless(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(Session, "handle", deaf)
     patch.setattr(Connection, "connection_lost", still_there)
+
+
+def tells_at_once(patch: pytest.MonkeyPatch) -> None:
+    """The others hear at once of a client without a session, also if its CONNECT is read long after it gave up."""
+    handle = Announcements.handle
+
+    def hasty(self: Announcements, event: Event, now_us: int) -> list[Effect]:
+        if isinstance(event, ClientLetIn):
+            event = msgspec.structs.replace(event, new=False)
+        return handle(self, event, now_us)
+
+    patch.setattr(Announcements, "handle", hasty)
 
 
 def heeds_every_word(patch: pytest.MonkeyPatch) -> None:
@@ -491,7 +531,7 @@ PLANTED: dict[str, Planted] = {
     ),
     "acknowledged before it is durable": Planted(acknowledges_early, ACKNOWLEDGED),
     "epoch unchecked": Planted(checks_no_epoch, OWNER, ZOMBIE),
-    "position committed before delivery": Planted(commits_before_delivery, MESSAGES, [], shown_by=2),
+    "position committed before delivery": Planted(commits_before_delivery, MESSAGES, [], seeds=6, shown_by=4),
     "sync acknowledged before stored": Planted(answers_before_it_stores, BACKED),
     "copies keep what was unsubscribed from": Planted(forgets_unsubscriptions, BACKED),
     "subscriptions resurrected": Planted(believes_what_it_knew, STORED, ZOMBIE, also=GIVEN_UP),
@@ -500,6 +540,7 @@ PLANTED: dict[str, Planted] = {
     "guests are not sent home": Planted(sends_nobody_home, HOME, LOST),
     "standby routes carry early": Planted(carries_before_it_is_asked, STANDBY_ROUTES, LOST),
     "copies say what is only sent": Planted(copies_what_is_only_sent, MESSAGES, DEAF, seeds=6, shown_by=3),
+    "copies are confirmed late": Planted(confirms_copies_late, AGAIN, RESTARTS, seeds=6),
     "endings are never forgotten": Planted(never_ends_a_connection, BOUNDED, STORMS),
     "standbys are not asked": Planted(asks_no_standby, BEST, LOST_LATER, scenario="survival-standbys"),
     "a drain forgets clients that are away": Planted(
@@ -510,6 +551,7 @@ PLANTED: dict[str, Planted] = {
         believes_old_counts, TAKES_NOBODY, [], scenario="survival-drain"
     ),
     "a lost client is served on": Planted(goes_on_regardless, LETS_GO, AWAY),
+    "who comes is told of at once": Planted(tells_at_once, OUSTED, FROZEN_TWICE, scenario="survival-long"),
     "messages do not wait for others": Planted(waits_for_nobody, ASKED),
     "clocks of other brokers do not count": Planted(heeds_no_other_clock, ASKED, AHEAD),
     "provisional sessions are forgotten": Planted(forgets_provisional_sessions, LAST, CUT_OFF),

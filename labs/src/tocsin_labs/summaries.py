@@ -192,7 +192,7 @@ def _spans(
 def _failovers(rows: Sequence[Comparison], out: Path) -> Path | None:
     """Figure 3b of the REAPS paper, whose text has no values: median, least and most of each number."""
     figure, axes = None, None
-    for way, colour in (("local", OURS), ("remote", SECOND)):
+    for way, colour in (("local", OURS), ("remote", SECOND), ("frozen", THIRD)):
         pattern = re.compile(rf"{way}, (\d+) subscribers: all served again(; .*)")
         mine = [
             (int(match[1]), row.ours, float(span[1]), float(span[2]))

@@ -34,7 +34,7 @@ from tocsin_labs.landmark.run import (
 )
 from tocsin_labs.landmark.scale import Effort, Kill, Rest
 from tocsin_labs.landmark.sequence import Message, Sequenced, Visit
-from tocsin_labs.landmark.tables import REPLACED
+from tocsin_labs.landmark.tables import LATE, REPLACED
 from tocsin_labs.stage import Stage
 
 PICTURES = ("control", "objects", "latency", "sequence", "scale", "bandwidth")
@@ -141,6 +141,7 @@ def test_each_table_stands_beside_the_papers() -> None:
     assert figure("Fig 8, standby", "messages that expired undelivered", found) == (None, 2, None)
     name = "Table 4, 10 Mbit/s, 50% of it taken, 1 at once"
     assert figure(name, f"{REPLACED}, mean", found) == (2.92, 1.0, None)
+    assert figure("Table 4, no limit", LATE, found) == (None, 0, None)
     name = "Table 4, no limit, 1 at once"
     assert figure(name, f"{REPLACED}, mean", found) == (None, 1.0, None)
 
@@ -188,6 +189,14 @@ def test_a_run_without_recovery_is_reported_and_left_out_of_means() -> None:
     found.latency = [trial(1, 1.2), trial(1, None)]
     assert figure("Table 4, aggressive, 1 at once", "recovered, mean", found)[1] == pytest.approx(1.2)
     assert figure("Table 4, aggressive, 1 at once", "runs that did not recover in time", found)[1] == 1
+
+
+def test_a_condition_under_which_one_run_did_not_recover_has_no_mean() -> None:
+    found = results()
+    trials = (trial(1, 1.2), trial(1, None))
+    found.bandwidth = [Narrowed(condition=Condition(2.0), trials=trials, carried_mbit=2.0)]
+    words = "all subscribers have a new message, mean"
+    assert figure("Table 4, 2 Mbit/s, 1 at once", words, found)[1] is None
 
 
 def test_places_that_no_standby_took_in_time_are_counted() -> None:

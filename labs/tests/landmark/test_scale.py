@@ -111,7 +111,7 @@ def test_a_run_ends_with_the_last_broker_and_stays_unfinished_without_it() -> No
     done = kill(fate(), fate(lost_s=2.0, taken_over_s=2.5, replaced_s=None))
     assert (done.lost_s, done.taken_over_s, done.replaced) == (2.0, 2.5, [6.0])
     assert not done.is_unfinished
-    assert kill(fate(), fate(taken_over_s=None)).is_unfinished
+    assert kill(fate(), fate(taken_over_s=None, replaced_s=None)).is_unfinished
     assert kill(fate(lost_s=None)).is_unfinished
     assert kill(fate(), planned_s=None).is_unfinished
     bereft = msgspec.structs.replace(fate(taken_over_s=None), bereft=True)
@@ -120,3 +120,9 @@ def test_a_run_ends_with_the_last_broker_and_stays_unfinished_without_it() -> No
     assert done.effort.share == 0.25
     assert Effort().share == 0.0
     assert last([]) is None
+
+
+def test_a_place_that_a_standby_took_first_is_taken_over_then() -> None:
+    first = fate(taken_over_s=None, replaced_s=1.4)
+    assert kill(fate(taken_over_s=1.0), first).taken_over_s == 1.4
+    assert kill(fate(taken_over_s=None, replaced_s=None)).taken_over_s is None

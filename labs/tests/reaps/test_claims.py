@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tocsin_labs.reaps import claims
@@ -64,12 +65,14 @@ def test_claims_on_failures_are_checked_for_the_papers_algorithm_at_each_capacit
 
     rows = [failed(1, None, 1), failed(2, None, 2), failed(1, 4.0, 2), failed(2, 4.0, 1)]
     rows += [failed(1, None, 1, ONE_EACH), failed(2, None, 2, ONE_EACH), failed(2, None, 9, ONE_BY_ONE)]
+    rows += [msgspec.structs.replace(failed(2, 4.0, 7, ONE_BY_ONE), created=5)]
     found = claims.of_failures(rows)
     assert [each.holds for each in found] == [True] * 4 + [False] * 4 + [True] * 5
     assert "room for 4" in found[4].words and "backs two" in found[8].words
     assert found[4].evidence == "2 MB with 1 failed, 1 with 2, but 2 with 1 and 1 with 2"
     assert "but" not in found[0].evidence
-    assert found[-1].evidence == "0 of them: all served after 9 s one by one, 2 s in bulk"
+    assert found[-1].evidence == "5 of them: all served after 7 s one by one, 1 s in bulk"
+    assert "room for 4" in found[-1].words
 
 
 def test_the_table_says_what_holds_and_why() -> None:

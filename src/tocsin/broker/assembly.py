@@ -244,6 +244,7 @@ class Broker:
             id=place.id,
             cluster=place.cluster,
             role=place.role,
+            tier=place.tier,
             certified=info.id,
             lent_by=info.cluster,
         )
@@ -391,8 +392,8 @@ class Broker:
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
-            case RoutesChanged(added=added, removed=removed, peers=peers, quiet=quiet):
-                self.parts.exchange.change_routes(added, removed, peers, quiet)
+            case RoutesChanged(added=added, removed=removed, peers=peers, quiet=quiet, tiers=tiers):
+                self.parts.exchange.change_routes(added, removed, peers, quiet, tiers)
                 self._report()
             case AwaitDispatch(position=position, cause=cause):
                 dispatched = Dispatched(position=position, cause=cause)

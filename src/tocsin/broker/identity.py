@@ -29,6 +29,7 @@ def info_of(configured: Broker) -> BrokerInfo:
             Entrance(Scheme(scheme), address) for scheme, address in configured.entrances().items()
         ),
         may_stand_by=configured.may_stand_by,
+        tier=configured.tier,
     )
 
 

@@ -52,6 +52,8 @@ COUNTERS: Final = frozenset(
         "sessions/let-go",
         "sessions/refused",
         "sessions/settled",
+        "slots/failed-over",
+        "slots/moved",
         "streams/refused",
     }
 )

@@ -311,7 +311,7 @@ class Parts:
 
     def _make_exchange(self) -> None:
         ports, limits = self._ports, self._ports.settings.limits
-        peers = LinkPool(self._make_link, self._tell_of_ended_links)
+        peers = LinkPool(self._make_link, self._tell_of_ended_links, self._link_known)
         self.registry = StreamRegistry(
             partial(peers.when_settled, ports.post),
             self.message_log,
@@ -338,6 +338,8 @@ class Parts:
             interests_changed=self._interests_changed,
             queries_changed=self._queries_changed,
             filters_max=limits.filters_max,
+            held_max_bytes=limits.outbound_max_bytes,
+            failed=self._ending.fail,
         )
         self.rates = RateMeter(self.exchange.tallies, self.groups.counts, self.channels.counts)
 
@@ -578,6 +580,7 @@ class Parts:
         """The broker is over, though its process may go on: a standby takes a place, or gives it back. Nothing that was
         to happen later may happen now."""
         self.wills.close()
+        self.exchange.carrying.close()
         self.takeovers.close()
         self.tasks.close()
 
@@ -653,6 +656,9 @@ class Parts:
         """The rules of access are others."""
         self.replication.rights_changed()
         self.exchange.access_changed()
+
+    def _link_known(self, peer: str, up: bool) -> None:
+        self.exchange.carrying.link_seen(peer, up)
 
     def _tell_of_ended_links(self, ended: Mapping[str, LinkEnding]) -> None:
         closed = tuple(peer for peer, how in ended.items() if how is LinkEnding.CLOSED)

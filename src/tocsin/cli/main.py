@@ -43,6 +43,7 @@ VERBS: dict[str, tuple[str, str] | str] = {
     "retained": ("tocsin.cli.verbs.retained", "app"),
     "sessions": ("tocsin.cli.verbs.sessions", "app"),
     "drain": ("tocsin.cli.verbs.drain", "drain"),
+    "routing": ("tocsin.cli.verbs.routing", "app"),
     "explain": ("tocsin.cli.verbs.explain", "app"),
     "backup": ("tocsin.cli.verbs.backup", "app"),
     "doctor": ("tocsin.cli.verbs.doctor", "doctor"),

@@ -41,6 +41,14 @@ class Broker(Section, frozen=True, kw_only=True):
             "take the place of a broker that is lost."
         ),
     ] = "edge"
+    tier: Annotated[
+        str,
+        Meta(
+            pattern=f"^$|{NAME}",
+            description="Tier of a routing broker: all routing brokers of a tier carry messages for the same clusters, "
+            "and share them. Empty: its cluster.",
+        ),
+    ] = ""
     may_stand_by: Annotated[
         bool,
         Meta(

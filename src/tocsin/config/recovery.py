@@ -90,6 +90,14 @@ class Recovery(Section, frozen=True, kw_only=True):
             "brokers that take longer to restart than to be missed.",
         ),
     ] = 0
+    standby_guests: Annotated[
+        Literal["move", "stay"],
+        Meta(
+            description="What becomes of clients that are at another broker when a standby takes their broker's place. "
+            "`move`: they go to the standby. `stay`: they stay until their own broker is back, while the broker where "
+            "they are is less than half full; so each client moves once."
+        ),
+    ] = "move"
     standbys_wanted: Annotated[
         int,
         Meta(

@@ -29,8 +29,8 @@ code 2) before anything starts.
 BROKERS = """## Brokers
 
 Each broker is a `[[brokers]]` table; from the environment or a flag, `brokers` is a JSON array of objects. A list
-replaces the default list as a whole. A cluster needs an edge broker, and one `routing` broker to exchange messages with
-other clusters.
+replaces the default list as a whole. A cluster needs an edge broker, unless all its brokers are there to carry messages
+between others (`routing`). Clusters exchange messages over routing brokers: their own, or those of the largest tier.
 
 ```toml
 [[brokers]]

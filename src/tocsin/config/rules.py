@@ -135,6 +135,14 @@ def _check_brokers(settings: Settings, origins: Mapping[str, str]) -> None:
                 "clients would have no way into this broker",
                 "Set its tls_port or wss_port, or open the plain port",
             )
+        if broker.tier and broker.role != "routing":
+            raise SettingError(
+                f"{where}.tier",
+                broker.tier,
+                source,
+                "this is not a routing broker, and only those are in tiers",
+                'Leave it out, or set role = "routing"',
+            )
         if broker.may_stand_by and broker.role != "edge":
             raise SettingError(
                 f"{where}.may_stand_by",
@@ -177,14 +185,19 @@ def _check_clusters(settings: Settings, origins: Mapping[str, str]) -> None:
     for broker in settings.brokers:
         roles.setdefault(broker.cluster, set()).add(broker.role)
     for cluster, present in roles.items():
-        if "edge" not in present:
+        if "edge" not in present and not _is_cloud(present, roles):
             raise SettingError(
                 "brokers",
                 cluster,
                 origins["brokers"],
-                "this cluster has no edge broker, so no client could reach it",
+                "this cluster has no edge broker, so no client could reach it, nor does it carry for other clusters",
                 f'Add a broker with cluster = "{cluster}" and role = "edge"',
             )
+
+
+def _is_cloud(present: set[str], roles: Mapping[str, set[str]]) -> bool:
+    """Whether a cluster is there to carry messages between others."""
+    return "routing" in present and any("edge" in others for others in roles.values())
 
 
 def _check_ports(settings: Settings, origins: Mapping[str, str]) -> None:

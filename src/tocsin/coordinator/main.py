@@ -146,6 +146,7 @@ def options(settings: Settings) -> Options:
         recruit=RecruitRules(
             settings.recovery.standbys_wanted, settings.recovery.recruit_after_s * 1_000_000
         ),
+        guests_stay=settings.recovery.standby_guests == "stay",
         balance=BalanceRules(
             settings.balance.mode == "on",
             settings.balance.rate,

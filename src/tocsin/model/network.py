@@ -11,7 +11,7 @@ class Role(StrEnum):
     """The role of a broker."""
 
     EDGE = "edge"  # serves the clients of its cluster
-    ROUTING = "routing"  # carries traffic into its cluster; at most one on any path
+    ROUTING = "routing"  # carries traffic between clusters, as a member of a tier; at most one on any path
     STANDBY = "standby"  # idle until it is promoted into a failed broker's place
 
 
@@ -43,6 +43,7 @@ class BrokerInfo(msgspec.Struct, frozen=True):
     certified: str = ""  # the name in its certificate, if that is not its id: a standby in another's place …
     lent_by: str = ""  # … and the cluster that the standby is from; empty: an earlier release does not say it
     may_stand_by: bool = False  # an edge broker that may be recruited; a standby that says so was recruited
+    tier: str = ""  # of a routing broker: its tier; empty: its cluster
 
     @property
     def recruited(self) -> bool:
@@ -63,7 +64,7 @@ class Scope(StrEnum):
 
 
 class Route(msgspec.Struct, frozen=True):
-    """Send messages whose topic matches ``filter`` on to ``peer``."""
+    """Send messages whose topic matches ``filter`` on to ``peer``: a broker, or a tier (``core.tiers.slots``)."""
 
     scope: Scope
     peer: str

@@ -26,7 +26,7 @@ from tocsin.broker.links.link import Link, LinkSecurity
 from tocsin.broker.links.listener import LinkListener
 from tocsin.broker.links.pool import LinkPool
 from tocsin.broker.parts import Parts, Ports, Stored
-from tocsin.config import Budgets, Limits, Settings
+from tocsin.config import Budgets, Limits, Messages, Settings
 from tocsin.core.budgets.budget import Budget, bounds_of
 from tocsin.core.coordination.names import StoreNames
 from tocsin.core.coordination.participant.participant import Participant
@@ -108,6 +108,8 @@ def exchange_of(outbox: Outbox, make_link: Callable[[BrokerInfo], Link]) -> Exch
         interests_changed=lambda added, removed: None,
         queries_changed=lambda added, removed, user: None,
         filters_max=100,
+        held_max_bytes=1 << 20,
+        failed=nothing,
     )
 
 
@@ -154,7 +156,8 @@ class Door:
         self._redirects = redirects
         self._budget = budget
         budgets = Budgets(retained_bytes=retained_bytes, user_percent=50)
-        self.settings = Settings(network=NETWORK, limits=limits, budgets=budgets)
+        reading = Messages(read="wanted")
+        self.settings = Settings(network=NETWORK, limits=limits, budgets=budgets, messages=reading)
         self.guard = Guard()
         self.store = store or MemoryStore(MemoryServer())
         self.interests: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
@@ -170,8 +173,8 @@ class Door:
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
-            case RoutesChanged(added=added, removed=removed, peers=peers, quiet=quiet):
-                self.exchange.change_routes(added, removed, peers, quiet)
+            case RoutesChanged(added=added, removed=removed, peers=peers, quiet=quiet, tiers=tiers):
+                self.exchange.change_routes(added, removed, peers, quiet, tiers)
             case AwaitDispatch(position=position):
                 dispatched = Dispatched(position=position)
                 self.parts.message_log.when_dispatched(position, lambda: self.driver.post(dispatched))

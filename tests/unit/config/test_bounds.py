@@ -125,6 +125,7 @@ from tocsin.config import SETTINGS, Shares
         ("recovery.capacity", [-1, 1_000_000_001]),
         ("recovery.capacity_bytes_per_s", [-1, 1_000_000_000_001]),
         ("recovery.promote_after_ms", [-1, 3_600_001]),
+        ("recovery.standby_guests", ["", "go"]),
         ("recovery.standbys_wanted", [-1, 1_001, True]),
         ("recovery.recruit_after_s", [0, 86_401]),
         ("recovery.will_grace_s", [-1, 3_601]),

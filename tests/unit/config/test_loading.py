@@ -301,10 +301,12 @@ def test_brokers_that_are_no_json_are_refused(refused: Refusal) -> None:
         ),
         ([{"id": "a", "cluster": "c", "port": 4222}], "brokers[0].port", "nats.port uses the same"),
         (
-            [{"id": "a", "cluster": "c"}, {"id": "b", "cluster": "d", "role": "routing"}],
+            [{"id": "a", "cluster": "c"}, {"id": "b", "cluster": "d", "role": "standby"}],
             "brokers",
             "no edge broker",
         ),
+        ([{"id": "b", "cluster": "d", "role": "routing"}], "brokers", "no edge broker"),
+        ([{"id": "a", "cluster": "c", "tier": "wan"}], "brokers[0].tier", "not a routing broker"),
     ],
 )
 def test_brokers_that_cannot_work_are_refused(
@@ -313,6 +315,11 @@ def test_brokers_that_cannot_work_are_refused(
     error = refused(flags={"brokers": brokers})
     assert error.key == key
     assert problem in error.problem
+
+
+def test_a_cluster_may_be_of_routing_brokers_alone() -> None:
+    text = '[[brokers]]\nid="a"\ncluster="c"\n[[brokers]]\nid="b"\ncluster="d"\nrole="routing"\ntier="wan"'
+    assert load(file=File("f", text)).settings.brokers[1].tier == "wan"
 
 
 def test_a_file_says_truth_values_as_such(refused: Refusal) -> None:

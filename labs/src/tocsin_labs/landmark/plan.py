@@ -151,9 +151,8 @@ QUICK = Plan(
         runs=1,
         clusters=2,
         brokers_each=2,
-        standbys_each=0,
+        standbys_each=1,
         subscribers_each=2,
-        await_standbys=False,
         settle_s=0.5,
     ),
     bandwidth=Bandwidth(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import nan
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from tocsin_labs.landmark.latency import Trial
 from tocsin_labs.landmark.objects import Kind, Recovered, slope
 from tocsin_labs.landmark.scale import Kill, Rest
 from tocsin_labs.landmark.sequence import FROZEN, Sequenced
-from tocsin_labs.landmark.tables import mean
+from tocsin_labs.landmark.tables import mean, mean_of_all
 
 OURS: Final = "#c0392b"
 SECOND: Final = "#e67e22"
@@ -137,14 +138,12 @@ def draw_bandwidth(found: Sequence[Narrowed], out: Path) -> None:
             ("replaced_s", "o-", OURS, "ours: a standby in each place"),
             ("served_s", "^:", THIRD, "ours: all subscribers have a new message"),
         ):
-            points = []
-            for place, each in enumerate(found):
-                mine = [trial.last(name) for trial in each.trials if trial.failures == failures]
-                known = [value for value in mine if value is not None]
-                if known:
-                    points.append((place, sum(known) / len(known)))
-            if points:
-                axes.plot(*zip(*points, strict=True), mark, color=colour, label=label)
+            heights = [
+                mean_of_all([trial for trial in each.trials if trial.failures == failures], name)
+                for each in found
+            ]
+            shown = [nan if height is None else height for height in heights]  # a gap: not in all runs
+            axes.plot(range(len(found)), shown, mark, color=colour, label=label)
         theirs = paper.LATENCY.get(failures)
         if theirs is not None:
             axes.axhline(theirs.mean, color=THEIRS, ls="--", label="paper, links of 10 Mbit/s: recovered")

@@ -5,7 +5,8 @@ brokers and leader at rest is counted. Then 1 to 5 brokers are killed at one mom
 and a tenth of all. From the kill on:
 
 - *lost*: the log says of each that it is lost;
-- *taken over*: somebody was told to stand in for each that served, unless both of its backups were killed too;
+- *taken over*: somebody was told to stand in for each that served, unless both of its backups were killed too; or a
+  standby has its place already;
 - *replaced*: a standby has joined under its name;
 - *planned*: each broker that lost a backup was told of another.
 
@@ -90,7 +91,9 @@ class Kill(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def taken_over_s(self) -> float | None:
-        return last(fate.taken_over_s for fate in self.fates if fate.serves and not fate.bereft)
+        """A standby may be in a place before somebody stands in: whoever was to do that was killed too."""
+        known = (fate for fate in self.fates if fate.serves and not fate.bereft)
+        return last(fate.replaced_s if fate.taken_over_s is None else fate.taken_over_s for fate in known)
 
     @property
     def is_unfinished(self) -> bool:
@@ -240,7 +243,7 @@ async def run(plan: Scale, seed: int, stage: Stage, rests: list[Rest], kills: li
             break
         words, began, part = _words(size, detect), done / whole, _weight(size) / whole
         stage.tell(words, began)
-        with _uncollected():
+        with uncollected():
             experiment = Experiment(plan, size, detect, seed)
             await experiment.form()
             rests.append(await experiment.rest())
@@ -261,7 +264,7 @@ async def _go_on(experiment: Experiment, stage: Stage, done: int) -> bool:
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def uncollected() -> Iterator[None]:
     """Without the collector: it would pass over the memory of all brokers again and again, on the leader's time."""
     gc.collect()
     gc.disable()

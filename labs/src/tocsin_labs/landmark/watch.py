@@ -90,7 +90,9 @@ class Watch:
         )
         return (
             len(self._lost) == len(self._victims)
-            and all(name in self._taken for name in serving if name not in self._bereft)
+            and all(
+                name in self._taken or name in self._replaced for name in serving if name not in self._bereft
+            )
             and len(self._replaced) >= min(len(serving), standbys)
             and len(self._planned) == len(self._needs)
         )

@@ -206,8 +206,10 @@ class _StandIn:
         self._world.store.serve(cost_s, self._stored, request, further_s=further_s)
 
     def _write_next(self) -> None:
-        at_us = self._schedule.now_us + round(self._rates.single_s * SECOND_US)
-        self._schedule.at(at_us, self._stored, self._waiting[0], None)
+        rates = self._rates
+        self._world.store.serve(
+            rates.created_store_s, self._stored, self._waiting[0], further_s=rates.single_s
+        )
 
     def _stored(self, request: str, _: None) -> None:
         if self._world.one_by_one:

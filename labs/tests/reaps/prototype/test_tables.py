@@ -60,3 +60,19 @@ def test_a_loss_is_in_the_table_and_breaks_the_promise() -> None:
     assert rows["lost"].ours == 2 and rows["lost"].target == 1
     assert [claim.holds for claim in stated(FAILURES, lossy)][-1] is False
     assert stated([], None) == [] and comparisons([], None) == []
+
+
+def test_one_slow_run_of_many_does_not_bend_the_line_of_medians() -> None:
+    runs = [failure("local", size, size / 100, run) for size in (23, 50, 74, 97) for run in range(5)]
+    runs.append(failure("local", 23, 9.0, 6))
+    found = {row.figure: row.ours for row in comparisons(runs, None)}
+    assert found["local: explained by a line, of the medians"] == pytest.approx(1.0)
+    assert found["local: explained by a line, of all runs"] < 0.1  # type: ignore[operator]
+    assert holds(runs)["local fail-over time is directly proportional to subscribers"]
+
+
+def test_what_the_broker_told_before_it_ended_was_not_missed() -> None:
+    told = msgspec.structs.replace(failure("local", 23, 0.5), told_s=[0.001] * 23)
+    rows = {row.figure: row.ours for row in comparisons([failure("local", 23, 0.4), told], None)}
+    assert rows["local, 23 subscribers: told by the broker itself, before it ended"] == 1
+    assert rows["local, 23 subscribers: all are told what they missed"] == pytest.approx(1.4)

@@ -74,6 +74,10 @@ Problem = tuple[str, SubAckReasonCode]  # why a subscription is refused
 Ready = Callable[[], Coroutine[Any, Any, Problem | None]]
 
 
+# A filter, and its subscription if that is a new one: it begins when the log is read for it. Another began long ago.
+_Early = tuple[StoredFilter, Subscription | None]
+
+
 class _Asked:
     """A filter of a SUBSCRIBE that is not answered, if there is more to it than to answer."""
 
@@ -149,7 +153,7 @@ class ClientSubscriber:
         self._groups: dict[str, None] = {}  # those that it is, or is to be, a member of
         self._holds = False  # it has, or had, a channel
         self._asked: list[_Asked] = []  # of the SUBSCRIBE at hand
-        self._early: list[tuple[StoredFilter, Subscription]] = []  # … those for which the log is not read yet
+        self._early: list[_Early] = []  # … those for which the log is not read yet
         self._turn: asyncio.Future[None] | None = None  # done when no answer waits for that any more
         # Answers wait for these, in order. Made when needed: most clients need none.
         self._unsure: dict[_Saving, None] | None = None
@@ -284,7 +288,7 @@ class ClientSubscriber:
             return None
         delivery.subscribed(name, subscription)
         if (read := _read_for(asked.filter)) and not message_log.is_covered(read):
-            self._early.append((asked.filter, subscription))
+            self._early.append((asked.filter, subscription if before is None else None))
         return subscription
 
     def _refuse(self, asked: Subscribe, problem: str) -> None:
@@ -340,7 +344,7 @@ class ClientSubscriber:
         self,
         packet: SubAckPacket,
         asked: list[_Asked],
-        early: list[tuple[StoredFilter, Subscription]],
+        early: list[_Early],
         *,
         hurries: bool,
     ) -> None:
@@ -364,11 +368,13 @@ class ClientSubscriber:
             if self._turn is mine:
                 self._turn = None
 
-    async def _begin_exactly(self, early: list[tuple[StoredFilter, Subscription]]) -> None:
+    async def _begin_exactly(self, early: list[_Early]) -> None:
         since = await self._covered([name for wanted, _ in early for name in _read_for(wanted)])
         delivery = self._client.delivery
         for wanted, before in early:
-            if delivery.subscriptions.get(wanted.name) is before and since > before.since:
+            if before is None or delivery.subscriptions.get(wanted.name) is not before:
+                continue
+            if since > before.since:
                 begun = msgspec.structs.replace(before, since=since)
                 self._exchange.subscribe(self._client, wanted, begun, bound=False)
                 delivery.begins(wanted.name, before, begun)

@@ -93,9 +93,10 @@ class Arrivals:
         stored = bool(owner and delivery.session) and not delivery.provisional
         return Claim(client, owner, self._broker, self._machine.times.came_us(client), stored, inside=True)
 
-    def tell(self, claim: Claim, *, back: bool) -> None:
-        """Tell the others of a client that has come, and is entitled to its id."""
-        self._post(ClientLetIn(arrival=Arrival(claim, back), cause=claim.client))
+    def tell(self, claim: Claim, *, back: bool, new: bool = False) -> None:
+        """Tell the others of a client that has come, and is entitled to its id. ``new``: its CONNECT was read just
+        now."""
+        self._post(ClientLetIn(arrival=Arrival(claim, back), new=new, cause=claim.client))
 
     def begins_anew(self, client: str, owner: str) -> None:
         """A client has come that wants no session: an old one is to be forgotten."""

@@ -300,7 +300,7 @@ class SessionEntry:
             with contextlib.suppress(NotYours):
                 self._provisional.began_anew(client, owner)
         else:
-            self._arrivals.tell(claim, back=False)
+            self._arrivals.tell(claim, back=False, new=True)
             self._arrivals.begins_anew(client, owner)
 
     def client_went(self, client: str) -> None:

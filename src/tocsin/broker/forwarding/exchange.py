@@ -2,14 +2,16 @@
 
 ``publish`` and ``relay`` look a topic up in the forwarding table (``core.forwarding.table``) and put its frames into
 the outbox (``broker.forwarding.fanout``). Messages of our own clients take the **origin** routes, messages from a link
-the **transit** routes, except those into the cluster that they come from (``core.forwarding.routes`` says why).
+the **transit** routes, except those into the cluster that they come from (``core.forwarding.routes`` says why). A
+message that comes to a routing broker from its own cluster is to be carried. Its clients get it apart, in a frame whose
+topic is **marked** (HERE_PREFIX) and which is not passed on.
 ``broker.shared.qos0`` gives groups their part of them, and ``broker.shared.groups`` their part of the log. Queries are
 asked through ``queries``, and what clients publish comes through their ``broker.connection.publish``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, final
 
 import structlog
@@ -27,6 +29,7 @@ from tocsin.broker.shared.groups import Groups
 from tocsin.broker.shared.qos0 import Shares
 from tocsin.broker.streams.queries import Queries, QueriesChanged
 from tocsin.broker.streams.registry import StreamRegistry
+from tocsin.broker.tiers.carrying import Carrying
 from tocsin.core.budgets.budget import Budget
 from tocsin.core.channels.channel_filter import ChannelFilter
 from tocsin.core.coordination.participant.signals import (
@@ -53,16 +56,18 @@ from tocsin.core.filters import (
 from tocsin.core.forwarding.table import Audience, Fanout, ForwardingTable, Interests, Subscription
 from tocsin.core.forwarding.tallies import Tallies
 from tocsin.core.machine import Effect
-from tocsin.model.network import BrokerInfo, Route
+from tocsin.core.tiers.slots import Slots
+from tocsin.model.network import BrokerInfo, Role, Route
 from tocsin.model.publication import Publication
 from tocsin.model.subjects import is_critical
 from tocsin.ports import Bus, Entry
 from tocsin.runtime.machines.clock import wall_s
+from tocsin.runtime.machines.tasks import Failed
 from tocsin.wire.internal.relayed import TOPIC as CARRIED
 from tocsin.wire.mqtt.codec import PublishRun
 from tocsin.wire.mqtt.connect import V5, V311, Version
 from tocsin.wire.mqtt.frames import forward_frame
-from tocsin.wire.mqtt.topics import ONE_PREFIX
+from tocsin.wire.mqtt.topics import HERE_PREFIX, ONE_PREFIX
 
 _NOBODY: Final = OutletSet()
 
@@ -112,6 +117,7 @@ class Only:
             or fanout.shares
             or fanout.requesting
             or fanout.origin
+            or fanout.origin_here
             or view.aliased
         )
         self.version: Version = V5
@@ -158,6 +164,8 @@ class Exchange:
         interests_changed: Callable[[tuple[str, ...], tuple[str, ...]], None],
         queries_changed: QueriesChanged,
         filters_max: int,
+        held_max_bytes: int,
+        failed: Failed,
     ) -> None:
         self.counts = counts
         self.budget = budget  # of bytes that clients make us hold
@@ -176,10 +184,23 @@ class Exchange:
             publishers=registry,
         )
         self.queries = Queries(self._table, self._tell, queries_changed, self.requests)
-        self.routes = Routes(own, self._table, self.peers, lambda: self.relays.links_changed(), gone)
+        self.outbox = outbox
+        self.carrying = Carrying(
+            own.id,
+            self._table,
+            outbox,
+            self.links,
+            held_max_bytes=held_max_bytes,
+            lost=counts.drop,
+            failed=failed,
+        )
+        self.routes = Routes(
+            own, self._table, self.peers, self.carrying, lambda: self.relays.links_changed(), gone
+        )
         self.relays = Relay(own.cluster, self.links, self, counts.drop)
         self._shares = Shares(own.cluster, self.links, self._add_each, counts.drop)
-        self.outbox = outbox
+        # Messages from this cluster's brokers are for others to carry, unless they are marked; "": there are none.
+        self._carries_from = own.cluster if own.role is Role.ROUTING else ""
         self.interests = Interests(self._table, interests_changed, filters_max)
         self._log = structlog.get_logger()
 
@@ -190,9 +211,10 @@ class Exchange:
         self.counts.published += 1
         fanout = self._table.resolve(topic)
         if packet.retain:
-            self._forward_retained(source.client_id, topic, packet, fanout.origin)
+            self._forward_retained(source.client_id, topic, packet, fanout.origin, fanout.origin_here)
         else:
-            self._forward(fanout, packet, source.outlet if source in fanout.no_local else None, fanout.origin)
+            excluded = source.outlet if source in fanout.no_local else None
+            self._forward(fanout, packet, excluded, fanout.origin, fanout.origin_here)
         if fanout.requesting and not packet.retain:
             self.requests.give(fanout.requesting, packet, topic, source.client_id)
         if fanout.shares:
@@ -204,19 +226,35 @@ class Exchange:
             self.relays.take(packet)
             return
         self.counts.relayed += 1
+        ends = topic.startswith(HERE_PREFIX)
+        if ends:
+            topic = topic.removeprefix(HERE_PREFIX)
+            packet = Publication.of(packet, topic, "").packet(retain=packet.retain)
         if topic.startswith(ONE_PREFIX):
             topic = topic.removeprefix(ONE_PREFIX)
             self.outbox.begin()
-            self._shares.pass_on(self._table.resolve(topic).shares, topic, cluster, packet)
+            shares = self._table.resolve(topic).shares
+            self._shares.pass_on(shares, topic, packet, None if ends else cluster)
             return
         fanout = self._table.resolve(topic)
-        onward = [peer for peer in fanout.transit if self.links[peer].info.cluster != cluster]
-        if packet.retain:
-            self._forward_retained("", topic, packet, onward)
-            return
-        self._forward(fanout, packet, None, onward)
-        if fanout.requesting:
-            self.requests.give(fanout.requesting, packet, topic, "")
+        if ends:
+            onward, onward_here = [], []
+        else:
+            onward = self._into_others(fanout.transit, cluster)
+            onward_here = self._into_others(fanout.transit_here, cluster)
+        if cluster == self._carries_from and not ends:
+            self.outbox.begin()
+            self._add_peers(packet, None, onward, onward_here)
+        elif packet.retain:
+            self._forward_retained("", topic, packet, onward, onward_here)
+        else:
+            self._forward(fanout, packet, None, onward, onward_here)
+            if fanout.requesting:
+                self.requests.give(fanout.requesting, packet, topic, "")
+
+    def _into_others(self, peers: Sequence[str], cluster: str) -> list[str]:
+        """Those that are not in the cluster that a message comes from."""
+        return [peer for peer in peers if self.links[peer].info.cluster != cluster]
 
     def dispatch(self, entry: Entry, publication: Publication) -> bool:
         """An entry of the message log: to every client here that wants it; whether any does."""
@@ -245,7 +283,14 @@ class Exchange:
                 self._add_each((target.outlet,), frames.of(target.version, granted), None)
         return True
 
-    def _forward_retained(self, client: str, topic: str, packet: PublishPacket, peers: Sequence[str]) -> None:
+    def _forward_retained(
+        self,
+        client: str,
+        topic: str,
+        packet: PublishPacket,
+        peers: Sequence[str],
+        here: Sequence[str],
+    ) -> None:
         """A QoS 0 message to be retained: some subscribers want to see that it is."""
         self.outbox.begin()
         publication = Publication.of(packet, topic, client)
@@ -255,9 +300,7 @@ class Exchange:
             if granted is not None:
                 self.requests.send(target, subscriptions, granted, frames, publication)
         self._table.count(topic, len(topic) + len(publication.payload))
-        if peers:
-            frame = forward_frame(packet, V5, retain=True)
-            self._add_each([self.links[peer] for peer in peers], frame, None)
+        self._add_peers(packet, None, peers, here)
 
     def publish_run(self, source: Client, run: PublishRun) -> None:
         """Messages of one of our own clients on one topic."""
@@ -276,7 +319,7 @@ class Exchange:
                 tally.add(size)
             self.counts.published += run.count
             return
-        alike = source not in fanout.no_local and not fanout.shares and not fanout.requesting
+        alike = not (source in fanout.no_local or fanout.shares or fanout.requesting or fanout.origin_here)
         if alike and self._forward_run(fanout, run, fanout.origin):
             self.counts.published += run.count
         else:
@@ -289,7 +332,7 @@ class Exchange:
         view = view_of(fanout.audience)
         if source in fanout.no_local or fanout.shares or fanout.identified or view.aliased:
             return False
-        if fanout.requesting:
+        if fanout.requesting or fanout.origin_here:
             return False
         if fanout.origin and run.version != V5:
             return False
@@ -297,26 +340,35 @@ class Exchange:
 
     def relay_run(self, cluster: str, run: PublishRun) -> None:
         """Messages on one topic that came over a link."""
+        if run.topic.startswith("$"):
+            for packet in run.packets():
+                self.relay(cluster, run.topic, packet)
+            return
         fanout = self._table.resolve(run.topic)
-        onward = [peer for peer in fanout.transit if self.links[peer].info.cluster != cluster]
-        if self._forward_run(fanout, run, onward):
+        onward = self._into_others(fanout.transit, cluster)
+        alike = not self._into_others(fanout.transit_here, cluster)
+        if alike and self._forward_run(fanout, run, onward, clients=cluster != self._carries_from):
             self.counts.relayed += run.count
         else:
             for packet in run.packets():
                 self.relay(cluster, run.topic, packet)
 
-    def _forward_run(self, fanout: Fanout[Client], run: PublishRun, peers: Sequence[str]) -> bool:
-        """Pass the bytes on as they came; False, and nothing is done, if somebody needs other ones."""
+    def _forward_run(
+        self, fanout: Fanout[Client], run: PublishRun, peers: Sequence[str], *, clients: bool = True
+    ) -> bool:
+        """Pass the bytes on as they came, to peers and perhaps to clients here; False, and nothing is done, if somebody
+        needs other ones."""
         frames, count, own = run.frames, run.count, run.version
         size = len(frames)
         view = view_of(fanout.audience)
-        groups = view.groups
+        groups = view.groups if clients else ()
         for version, _, send_max_bytes in groups:
             if version != own or size > send_max_bytes:
                 return False
-        if fanout.identified or fanout.requesting or view.aliased:
+        if clients and (fanout.identified or fanout.requesting or view.aliased):
             return False
-        if peers and (own != V5 or any(size > self.links[peer].send_max_bytes for peer in peers)):
+        outlets = [self._outlet(peer) for peer in peers]
+        if outlets and (own != V5 or any(size > each.send_max_bytes for each in outlets)):
             return False
         outbox = self.outbox
         outbox.begin()
@@ -328,8 +380,8 @@ class Exchange:
                 tally.bytes += size
             else:
                 tally.add(size)
-        for peer in peers:
-            outbox.add(self.links[peer].group, frames, count)
+        for each in outlets:
+            outbox.add(each.group, frames, count)
         return True
 
     def _forward(
@@ -338,6 +390,7 @@ class Exchange:
         packet: PublishPacket,
         excluded: Outlet | None,
         peers: Sequence[str],
+        here: Sequence[str],
     ) -> None:
         outbox = self.outbox
         outbox.begin()
@@ -368,9 +421,25 @@ class Exchange:
                 tally.bytes += size  # what ``add`` does, without the call
             else:
                 tally.add(size)
+        if peers or here:
+            self._add_peers(packet, frame_v5, peers, here)
+
+    def _add_peers(
+        self, packet: PublishPacket, frame: bytes | None, peers: Sequence[str], here: Sequence[str]
+    ) -> None:
+        """A message for peers that may pass it on, and for some that may not; ``frame`` is it, if that is known."""
         if peers:
-            frame = frame_v5 or forward_frame(packet, V5)
-            self._add_each([self.links[peer] for peer in peers], frame, None)
+            frame = frame or forward_frame(packet, V5, retain=packet.retain)
+            self._add_each([self._outlet(peer) for peer in peers], frame, None)
+        if here:
+            marked = Publication.of(packet, HERE_PREFIX + packet.topic, "").packet(retain=packet.retain)
+            frame = forward_frame(marked, V5, retain=packet.retain)
+            self._add_each([self._outlet(peer) for peer in here], frame, None)
+
+    def _outlet(self, peer: str) -> Outlet:
+        """The link to a peer; or what holds the messages of a slot, or drops those for a peer that is no more."""
+        link = self.links.get(peer)
+        return self.carrying.outlet(peer) if link is None else link
 
     def _add_each(self, outlets: Iterable[Outlet], frame: bytes, excluded: Outlet | None) -> None:
         for outlet in outlets:
@@ -389,7 +458,7 @@ class Exchange:
         """A QoS 0 message that no connection sends: a will after its delay."""
         fanout = self._table.resolve(publication.topic)
         packet = publication.packet()
-        self._forward(fanout, packet, None, fanout.origin)
+        self._forward(fanout, packet, None, fanout.origin, fanout.origin_here)
         if fanout.requesting:
             self.requests.give(fanout.requesting, packet, publication.topic, publication.client)
         if fanout.shares:
@@ -400,7 +469,7 @@ class Exchange:
         self._retained.remember(publication)
         fanout = self._table.resolve(publication.topic)
         packet = publication.packet()
-        self._forward(fanout, packet, None, ())
+        self._forward(fanout, packet, None, (), ())
         if fanout.requesting:
             self.requests.give(fanout.requesting, packet, publication.topic, "")
         if fanout.shares:
@@ -517,9 +586,11 @@ class Exchange:
         removed: Iterable[Route],
         peers: Iterable[BrokerInfo],
         quiet: Collection[str] = (),
+        tiers: Mapping[str, Slots] | None = None,
     ) -> None:
-        """Have these routes, and a link to each of these peers; to the quiet ones nothing leads."""
-        self.routes.change(added, removed, peers, quiet)
+        """Have these routes, and a link to each of these peers; to the quiet ones nothing leads. Tiers are as they were
+        if none are given."""
+        self.routes.change(added, removed, peers, quiet, tiers)
 
     def statistics(self) -> dict[str, int]:
         return {
@@ -533,6 +604,7 @@ class Exchange:
             "sent_around": self.relays.around,
             "standby_routes": self.routes.standby.count,
             "covered_peers": len(self.routes.standby.covers),
+            **self.carrying.statistics(),
             **self._table.statistics(),
             **self.queries.statistics(),
             **self.requests.statistics(),

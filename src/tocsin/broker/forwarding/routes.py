@@ -6,28 +6,32 @@ Routes to brokers that are lost are kept, and lead to a backup that covers for t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from tocsin.broker.client import Client
 from tocsin.broker.links.link import Link
 from tocsin.broker.links.pool import LinkPool
+from tocsin.broker.tiers.carrying import Carrying
 from tocsin.core.forwarding.overlay import Origin, RouteOverlay, StandbyRoutes
 from tocsin.core.forwarding.table import ForwardingTable
-from tocsin.model.network import BrokerInfo, Route
+from tocsin.core.tiers.slots import Slots
+from tocsin.model.network import BrokerInfo, Role, Route
 
 
 class Routes:
-    """The coordinator's, and those that brokers of the cluster tell each other. ``links_changed`` is called before the
-    table is; ``gone`` names the brokers that a leader has declared lost."""
+    """The coordinator's, and those that brokers of the cluster tell each other. ``carrying`` sends over tiers.
+    ``links_changed`` is called before the table is; ``gone`` names the brokers that a leader has declared lost."""
 
     def __init__(
         self,
         own: BrokerInfo,
         table: ForwardingTable[Client],
         peers: LinkPool,
+        carrying: Carrying,
         links_changed: Callable[[], None],
         gone: Callable[[], Collection[str]],
     ) -> None:
+        self.carrying = carrying
         self.standby = StandbyRoutes(own)
         self._gone = gone
         self._table = table
@@ -56,8 +60,10 @@ class Routes:
         removed: Iterable[Route],
         peers: Iterable[BrokerInfo],
         quiet: Collection[str] = (),
+        tiers: Mapping[str, Slots] | None = None,
     ) -> None:
-        """Have these routes of the coordinator's, and a link to each of these peers; nothing leads to quiet ones."""
+        """Have these routes of the coordinator's, and a link to each of these peers; nothing leads to quiet ones. Tiers
+        are as they were if none are given."""
         self._planned = {peer.id: peer for peer in peers}
         self._quiet = frozenset(quiet)
         gone, taken_back = self._lost(), tuple(removed)
@@ -66,6 +72,8 @@ class Routes:
         back = self.standby.back(gone)
         over = [route for route in self._overlay.routes(Origin.STANDBY) if route.peer in back] if back else ()
         self._change(Origin.STANDBY, self.standby.keep(taken_back, gone), over)
+        if tiers is not None:
+            self.carrying.know(tiers)
         self._change(Origin.COORDINATOR, added, taken_back)
         self._lead()
 
@@ -98,7 +106,9 @@ class Routes:
     def _want(self) -> None:
         covering = {peer.id: peer for peer in self.standby.peers()}
         others = covering | self._near
-        self._peers.want((others | self._planned).values(), self._quiet - others.keys())
+        wanted = others | self._planned
+        self._peers.want(wanted.values(), self._quiet - others.keys())
+        self._table.know_routing({each for each, info in wanted.items() if info.role is Role.ROUTING})
         self._links_changed()
 
     def _change(self, origin: Origin, added: Iterable[Route], removed: Iterable[Route]) -> None:

@@ -33,6 +33,8 @@ from tocsin.model.versions import speaks
 from tocsin.runtime.machines.clock import monotonic_s, now_us
 from tocsin.runtime.machines.line import Endpoint, Line
 from tocsin.runtime.security.credentials import Identity, peer_of
+from tocsin.wire.internal.relayed import pieces
+from tocsin.wire.mqtt.frames import topic_of
 
 HOLD_S: Final = 5.0  # older messages at QoS 0 would be stale
 KEEP_ALIVE_S: Final = 4  # a peer that hangs is noticed after two thirds of membership's default suspicion
@@ -63,6 +65,11 @@ class Waiting:
     def __len__(self) -> int:
         return len(self._queue)
 
+    @property
+    def size(self) -> int:
+        """The bytes that wait."""
+        return self._bytes
+
     def add(self, data: bytes, messages: int) -> None:
         now = monotonic_s()
         self._queue.append((now, data, messages))
@@ -81,6 +88,22 @@ class Waiting:
                 self._dropped(messages)
             else:
                 yield data, messages
+
+    def take_each(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+        """The messages on topics that are wanted, with their frames; the others go on waiting, in their order."""
+        queue, self._queue, self._bytes = self._queue, deque(), 0
+        for at, data, messages in queue:
+            kept, left = [], 0
+            for frame, _ in pieces(data, 1):
+                topic = topic_of(frame).decode()
+                if wanted(topic):
+                    left += 1
+                    yield topic, frame
+                else:
+                    kept.append(frame)
+            if kept:
+                self._queue.append((at, b"".join(kept), messages - left))
+                self._bytes += sum(map(len, kept))
 
 
 class LinkTls(Protocol):
@@ -267,6 +290,15 @@ class Link:
 
     def ping(self) -> None:
         self._line.ping()
+
+    def fence(self, then: Callable[[], None]) -> None:
+        """Call this when the peer has read everything that was sent straight to it until now; never, if the link
+        breaks before."""
+        self._line.fence(then)
+
+    def take_waiting(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+        """What waits for the link on topics that are wanted, message by message; it waits here no longer."""
+        return self._own.take_each(wanted)
 
     def _drain(self, now: int) -> None:
         """Send what waits, now or as soon as it may go."""

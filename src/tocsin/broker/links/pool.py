@@ -39,9 +39,11 @@ class LinkPool:
         self,
         make_link: Callable[[BrokerInfo, bool, LinkWatcher], Link],
         ended: Callable[[Mapping[str, Ending]], None] = lambda ended: None,
+        known: Callable[[str, bool], None] = lambda peer, up: None,
     ) -> None:
         """``make_link`` is told whether the link is quiet, and whom it tells how it is; ``ended`` of the peers that
-        have ended their links, or refuse them."""
+        have ended their links, or refuse them; ``known`` of each peer whether its link is up, whenever that is
+        seen."""
         self.links: dict[str, Link] = {}  # by the peer's id
         self.delays = Delays()  # of those that are up
         self._make_link = make_link
@@ -50,6 +52,7 @@ class LinkPool:
         self._fresh: dict[str, asyncio.TimerHandle] = {}  # links that are being made, until when
         self._in_turn: list[Callable[[], None]] = []  # what waits for them
         self._tell_ended = ended
+        self._tell_known = known
         self._ended: dict[str, Ending] = {}  # peers that have ended their links in the last moment
 
     def want(self, peers: Iterable[BrokerInfo], quiet: Collection[str] = ()) -> None:
@@ -97,6 +100,8 @@ class LinkPool:
         if timer is not None:
             timer.cancel()
             self._settle()
+        if (link := self.links.get(peer)) is not None:
+            self._tell_known(peer, link.up)
 
     def _settle(self) -> None:
         while self._in_turn and not self._fresh:

@@ -113,7 +113,7 @@ class Relay:
 
     def _unpack(self, header: RelayHeader, frames: bytes) -> None:
         for item in Decoder(len(frames), version=V5).feed_runs(frames):
-            if type(item) is PublishRun and not item.topic.startswith("$"):
+            if type(item) is PublishRun and _carries(item.topic):
                 self._receiver.relay_run(header.cluster, item)
             elif type(item) is PublishPacket and item.qos == QoS.AT_MOST_ONCE and _carries(item.topic):
                 self._receiver.relay(header.cluster, item.topic, item)

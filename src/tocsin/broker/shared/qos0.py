@@ -2,8 +2,9 @@
 
 Only the broker at which a message is published chooses: the local member in turn, if one takes it, else one peer. A
 message to a peer is **marked**: its topic has the prefix ``$one/``, and its last user property names the group. There
-it concerns that group and nothing else: a member, or on a routing broker one peer further on. A message over a link
-without a mark concerns no group.
+it concerns that group and nothing else: a member, or on a routing broker one peer further on. If a routing broker may
+not pass it on (``broker.forwarding.exchange``), ``$here/`` stands before that. A message over a link without a mark
+concerns no group.
 
 No client can say the mark: topics that begin with ``$`` are not theirs to publish to.
 """
@@ -23,7 +24,7 @@ from tocsin.model.publication import Publication
 from tocsin.wire.mqtt.connect import V5
 from tocsin.wire.mqtt.frames import forward_frame
 from tocsin.wire.mqtt.mqtt50 import PROPERTIES_MAX
-from tocsin.wire.mqtt.topics import ONE_PREFIX
+from tocsin.wire.mqtt.topics import HERE_PREFIX, ONE_PREFIX
 
 # User properties of a message that can have a mark besides: peers take no packet with more properties in all.
 MARKED_MAX: Final = PROPERTIES_MAX - 8
@@ -51,18 +52,18 @@ class Shares:
     def give(self, shares: Iterable[Share[Client]], packet: PublishPacket) -> None:
         """A message of one of our own clients: to one of each group."""
         for share in shares:
-            self._give(share, packet, share.origin)
+            self._give(share, packet, share.origin, share.origin_here)
 
     def give_here(self, shares: Iterable[Share[Client]], packet: PublishPacket) -> None:
         """A message about this broker: to one of each group that has somebody here."""
         for share in shares:
             if share.members:
-                self._give(share, packet, ())
+                self._give(share, packet, (), ())
 
     def pass_on(
-        self, shares: Iterable[Share[Client]], topic: str, cluster: str, packet: PublishPacket
+        self, shares: Iterable[Share[Client]], topic: str, packet: PublishPacket, cluster: str | None
     ) -> None:
-        """A marked message on this topic that came over a link from a broker of this cluster."""
+        """A marked message on this topic that came over a link from a broker of this cluster; None: it ends here."""
         if not packet.user_properties:
             self._lost(1)  # a mark without the name of a group
             return
@@ -71,17 +72,22 @@ class Shares:
         del packet.user_properties[-1:]
         for share in shares:
             if share.name == name:
-                onward = [peer for peer in share.transit if self._links[peer].info.cluster != cluster]
-                self._give(share, packet, onward)
+                onward: list[Sequence[str]] = [
+                    [peer for peer in peers if cluster not in (None, self._links[peer].info.cluster)]
+                    for peers in (share.transit, share.transit_here)
+                ]
+                self._give(share, packet, *onward)
                 return
         self._lost(1)
 
-    def _give(self, share: Share[Client], packet: PublishPacket, peers: Sequence[str]) -> None:
+    def _give(
+        self, share: Share[Client], packet: PublishPacket, peers: Sequence[str], here: Sequence[str]
+    ) -> None:
         turn = next(share.turn)
         members = share.members
         for step in range(len(members)):
             member, subscription = members[(turn + step) % len(members)]
-            if not member.full or (step == len(members) - 1 and not peers):
+            if not member.full or (step == len(members) - 1 and not peers and not here):
                 identifier = subscription.identifier
                 frame = forward_frame(
                     packet,
@@ -92,20 +98,23 @@ class Shares:
                 self._add((member.outlet,), frame, None)
                 share.tally.add(len(frame))
                 return
-        if peers and len(packet.user_properties) <= MARKED_MAX:
-            frame = forward_frame(self._with_mark(packet, share.name), V5, retain=packet.retain)
-            self._add((self._peer(peers, turn),), frame, None)
+        if (peers or here) and len(packet.user_properties) <= MARKED_MAX:
+            link, prefix = self._peer(peers, here, turn)
+            frame = forward_frame(self._with_mark(packet, share.name, prefix), V5, retain=packet.retain)
+            self._add((link,), frame, None)
         else:
             self._lost(1)
 
-    def _peer(self, peers: Sequence[str], turn: int) -> Link:
-        """One that is reached, of our own cluster if possible; of those, the next in turn."""
-        links = [self._links[peer] for peer in peers]
-        best = min((not link.reachable, link.info.cluster != self._cluster) for link in links)
-        equal = [link for link in links if (not link.reachable, link.info.cluster != self._cluster) == best]
+    def _peer(self, peers: Sequence[str], here: Sequence[str], turn: int) -> tuple[Link, str]:
+        """One that is reached, of our own cluster if possible; of those, the next in turn. With the mark for it."""
+        links = [(self._links[peer], ONE_PREFIX) for peer in peers]
+        links += [(self._links[peer], HERE_PREFIX + ONE_PREFIX) for peer in here]
+        ranks = [(not link.reachable, link.info.cluster != self._cluster) for link, _ in links]
+        best = min(ranks)
+        equal = [link for link, rank in zip(links, ranks, strict=True) if rank == best]
         return equal[turn % len(equal)]
 
-    def _with_mark(self, packet: PublishPacket, name: str) -> PublishPacket:
-        marked = Publication.of(packet, ONE_PREFIX + packet.topic, "").packet(retain=packet.retain)
+    def _with_mark(self, packet: PublishPacket, name: str, prefix: str) -> PublishPacket:
+        marked = Publication.of(packet, prefix + packet.topic, "").packet(retain=packet.retain)
         marked.user_properties.append((GROUP_PROPERTY, name))
         return marked

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from tocsin.cli.layout import console, lay_out, printable
 from tocsin.cli.setting_options import ConfigOption, SetOption, StateOption, network_settings
-from tocsin.cli.verbs import explain_door, explain_standby
+from tocsin.cli.verbs import explain_door, explain_route, explain_standby
 from tocsin.config import Settings
 from tocsin.coordinator.planning import BYTES, EXPLANATION, PREFIX, Explanation, Shown
 from tocsin.coordinator.status import Status, read_all
@@ -122,6 +122,32 @@ def door(
         typer.echo(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode())
     else:
         explain_door.print_order(console(), answer)
+
+
+@app.command()
+def route(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic, as publishers have it.")],
+    broker: Annotated[
+        str, typer.Option("--from", metavar="BROKER", help="Id of the broker at which it is published.")
+    ],
+    json: explain_route.JsonOption = False,
+    config: ConfigOption = None,
+    sets: SetOption = None,
+    state: StateOption = None,
+) -> None:
+    """Show where the messages of a topic go at QoS 0: the brokers that want them, the slot, its carrier and deputy.
+
+        tocsin explain route line/7 --from east-1
+
+        tocsin explain route line/7 --from east-1 --json
+
+    It shows what the coordinators' log says. A broker whose link to the carrier is down sends over the deputy.
+    """
+    found = asyncio.run(explain_route.read_route(network_settings(config, sets, state), topic, broker))
+    if json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+    else:
+        explain_route.show(console(), found)
 
 
 @app.command()

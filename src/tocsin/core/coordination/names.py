@@ -71,6 +71,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     suspect_least_us: int = 1_000_000  # no shorter silence counts
     balance: BalanceRules = BalanceRules()
     recruit: RecruitRules = RecruitRules()
+    guests_stay: bool = (
+        False  # where they are, instead of going to a standby that has taken their broker's place
+    )
     phi: float = 6.0  # a broker that is alive counts as lost once in 10**phi beats at most
 
     @property

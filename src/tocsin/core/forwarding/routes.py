@@ -3,23 +3,34 @@
 A message takes at most two hops between brokers:
 
 - inside a cluster, straight from the publisher's broker to each interested one;
-- into another cluster, once, to that cluster's routing broker (its *hub*), which passes it to each interested one.
+- into other clusters, once to each **tier** that carries for one of them, and from there to each interested broker.
 
-A cluster without a hub borrows the first other one; a network without hubs is a full mesh. A hub that is there but
-that other clusters do not reach is *shunned*: it counts as none. So each broker has
-two sets of routes: **origin** routes for what its own clients publish, and, on a hub, **transit** routes for
-what arrives over a link. A hub leaves out the destinations in the cluster that a message came from, because
-the origin served those itself. A message that arrives over a link never takes an origin route. Hence no loop, and
-exactly one copy for each interested broker.
+A tier is some routing brokers, its **members**: those of one cluster, or of several that name the same tier. A cluster
+is carried for by the tier of its own routing brokers, or else by the largest tier, the first by name if several are. A
+network without routing brokers is a full mesh. A routing broker that is there but that other clusters do not reach is
+*shunned*: it carries nothing. A tier of which all members are shunned carries for nobody, and its members are as edge
+brokers.
 
-What a broker's routes are follows from its cluster and from who wants what, so no broker's routes are kept. Only this
-is counted: how many brokers of each **cluster** want a filter. All brokers of a cluster that are no hubs send into
-other clusters alike. So a change is worked out once for each cluster, and the brokers that it concerns alike share one
-``RouteChange``.
+Each broker has two sets of routes: **origin** routes for what its own clients publish, and a member also **transit**
+routes for what arrives over a link. An origin route into another cluster names the tier, and no member
+(``core.tiers.ways`` chooses one for each message). Every member has transit routes to all brokers for whose clusters
+the tier carries, so that any of them can carry any message.
 
-Cost: an interest that comes or goes costs the clusters, and one reference for each broker. An edge broker that comes
-costs the distinct filters of the network once; a broker that comes back, perhaps elsewhere, costs its interests; a hub
-changes everybody's next hops and compares all routes (brokers × filters).
+No message comes twice, and none goes in circles:
+
+- what arrives over a link never takes an origin route;
+- a member leaves out the destinations in the cluster that a message came from, and its own clients if that is its own
+  cluster: the origin serves those itself;
+- what is sent straight to a routing broker is marked (``wire.mqtt.topics.HERE_PREFIX``), and takes no transit route.
+
+What a broker's routes are follows from its cluster, its tier and from who wants what, so no broker's routes are kept.
+Only this is kept: how many brokers of each **cluster** want a filter, and which clusters want it. A change is worked
+out once for each cluster, and the brokers that it concerns alike share one ``RouteChange``.
+
+Cost: an interest that comes or goes costs the clusters that want it, and one reference for each broker that it
+concerns. A broker that comes costs the distinct filters of the network once. A routing broker that comes or goes
+changes nobody else's routes, unless it is the first or the last of a tier, or another tier is the largest by that:
+then all routes are compared (brokers × filters).
 """
 
 from __future__ import annotations
@@ -29,7 +40,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from tocsin.core.tiers.slots import gate_of
 from tocsin.model.network import BrokerInfo, Role, Route, Scope
+
+MEMBERS_MAX = 255  # that carry in one tier: the first by id (``wire.internal.slots``)
 
 
 class RouteChange(msgspec.Struct, frozen=True):
@@ -37,6 +51,20 @@ class RouteChange(msgspec.Struct, frozen=True):
 
     added: tuple[Route, ...]
     removed: tuple[Route, ...]
+
+
+class _Layout(msgspec.Struct, frozen=True):
+    """Which tiers there are, and for which clusters each carries."""
+
+    members: dict[str, tuple[str, ...]] = {}  # tier that has some who carry → those, sorted
+    all_members: dict[str, frozenset[str]] = {}  # the same with those that are shunned
+    serving: dict[str, str] = {}  # cluster → the tier that carries for it; empty: a mesh
+    tier_of: dict[str, str] = {}  # member of such a tier, shunned or not → the tier
+    largest: str = ""  # which carries for clusters without routing brokers
+
+    def alike(self, other: _Layout) -> bool:
+        """Whether routes that both have are the same: only members have come or gone."""
+        return self.serving == other.serving
 
 
 class RoutePlan:
@@ -47,13 +75,22 @@ class RoutePlan:
         self._interests: dict[str, dict[str, Route]] = {}  # broker → filter → the route straight to it
         self._clusters: dict[str, dict[str, None]] = {}  # cluster → its brokers
         self._wants: dict[str, Counter[str]] = {}  # cluster → filters, and how many of its brokers want each
-        # Ids of routing brokers that carry traffic, sorted: every choice below is by this order.
-        self._hubs: tuple[str, ...] = ()
+        self._wanting: dict[str, dict[str, None]] = {}  # filter → the clusters that want it
         self._shunned: frozenset[str] = frozenset()  # routing brokers that other clusters do not reach
+        self._layout = _Layout()
 
     @property
     def brokers(self) -> Mapping[str, BrokerInfo]:
         return self._brokers
+
+    @property
+    def tiers(self) -> Mapping[str, tuple[str, ...]]:
+        """The tiers, and who carries in each."""
+        return self._layout.members
+
+    @property
+    def shunned(self) -> frozenset[str]:
+        return self._shunned
 
     def interests(self, broker_id: str) -> frozenset[str]:
         return frozenset(self._interests.get(broker_id, ()))
@@ -61,28 +98,40 @@ class RoutePlan:
     def routes(self, broker_id: str) -> frozenset[Route]:
         return frozenset(self._routes(broker_id, {})) if broker_id in self._brokers else frozenset()
 
+    def tier_for(self, cluster: str) -> str:
+        """The tier that carries for a cluster; empty: none does."""
+        return self._layout.serving.get(cluster, "")
+
+    def member_of(self, broker: str) -> str:
+        """The tier of a routing broker, shunned or not; empty: it is in none that carries for anybody."""
+        return self._layout.tier_of.get(broker, "")
+
     def senders(self, peer: str) -> list[str]:
-        """The brokers that have a route to this broker."""
-        served = self._served(peer) if peer in self._hubs else []
+        """The brokers that have a route straight to this broker."""
+        if not self._interests[peer]:
+            return []
         cluster = self._brokers[peer].cluster
-        hub = self._hub_of(cluster)
-
-        def sends(broker: str, info: BrokerInfo) -> bool:
-            if broker == peer:
-                return False
-            straight = info.cluster == cluster or hub is None or hub == broker
-            if straight and self._interests[peer]:
-                return True
-            return any(self._wants[each] for each in served if each != info.cluster)
-
-        return [broker for broker, info in self._brokers.items() if sends(broker, info)]
+        tier = self._layout.serving[cluster]
+        if not tier:
+            return [each for each in self._brokers if each != peer]
+        members = self._layout.all_members[tier]
+        return [
+            each
+            for each, info in self._brokers.items()
+            if each != peer and (info.cluster == cluster or each in members)
+        ]
 
     def users(self, hub: str) -> set[str]:
         """The brokers that send into other clusters over this routing broker, or would if it were not shunned."""
-        hubs = tuple(sorted({*self._hubs, hub}))
-        wanting = {cluster for cluster, wants in self._wants.items() if wants}
-        served = {cluster for cluster in wanting if self._choose(hubs, cluster) == hub}
-        return {each for each, info in self._brokers.items() if served - {info.cluster}} - {hub}
+        layout = self._layout if hub not in self._shunned else self._laid_out(self._shunned - {hub})
+        tier = layout.tier_of.get(hub, "")
+        if not tier:
+            return set()
+        served = {each for each, wants in self._wants.items() if wants and layout.serving[each] == tier}
+        members = layout.all_members[tier]
+        return {
+            each for each, info in self._brokers.items() if each not in members and served - {info.cluster}
+        }
 
     # ── changes: each says what it did to whose routes ──────────────────────────────────────────────────────
 
@@ -90,17 +139,27 @@ class RoutePlan:
         """Add a broker, or replace what is known of it."""
         wanted = set(interests)
         known = self._brokers.get(info.id)
-        if known is not None and (known.cluster, known.role) == (info.cluster, info.role):
+        if known is not None and _place(known) == _place(info):
             self._brokers[info.id] = info  # elsewhere, perhaps: routes name it, and not its address
             have = self._interests[info.id].keys()
             return self.change(info.id, wanted - have, have - wanted)
-        if known is not None or info.role is Role.ROUTING:
+        if known is not None:
             before = self._all_routes()
-            if known is not None:
-                self._remove(info.id)
+            self._remove(info.id)
             self._add(info)
             self._want(info.id, wanted)
+            self._layout = self._laid_out(self._shunned)
             return self._rebuilt(before)
+        if info.role is Role.ROUTING:
+            layout = self._laid_out(self._shunned, info)
+            if not self._alike(layout):
+                before = self._all_routes()
+                self._add(info)
+                self._want(info.id, wanted)
+                self._layout = layout
+                return self._rebuilt(before)
+            self._layout = layout
+        self._layout.serving.setdefault(info.cluster, self._layout.largest)
         self._add(info)
         own = self.routes(info.id)
         changes = self.change(info.id, wanted, ())
@@ -113,12 +172,20 @@ class RoutePlan:
         info = self._brokers.get(broker_id)
         if info is None:
             return {}
+        changes: dict[str, RouteChange] = {}
         if info.role is Role.ROUTING:
-            before = self._all_routes()
-            self._remove(broker_id)
-            return self._rebuilt(before)
+            layout = self._laid_out(self._shunned, without=broker_id)
+            if not self._alike(layout):
+                before = self._all_routes()
+                self._remove(broker_id)
+                self._layout = layout
+                return self._rebuilt(before)
         changes = self.change(broker_id, (), tuple(self._interests[broker_id]))
         self._remove(broker_id)
+        if info.role is Role.ROUTING:
+            self._layout = layout
+        elif info.cluster not in self._clusters:
+            del self._layout.serving[info.cluster]
         return changes
 
     def change(self, broker_id: str, added: Iterable[str], removed: Iterable[str]) -> dict[str, RouteChange]:
@@ -128,43 +195,47 @@ class RoutePlan:
         gone = sorted(set(removed) & have.keys())
         if not fresh and not gone:
             return {}
-        minus = self._straight(broker_id, gone), self._over_hub(broker_id, gone)
+        minus = [have[each] for each in gone], self._over_tier(broker_id, gone)
         for each in gone:
             del have[each]
         self._count(broker_id, gone, -1)
-        self._count(broker_id, fresh, 1)
-        self._want(broker_id, fresh, counted=True)
-        plus = self._straight(broker_id, fresh), self._over_hub(broker_id, fresh)
+        self._want(broker_id, fresh)
+        plus = [have[each] for each in fresh], self._over_tier(broker_id, fresh)
         return self._spread(broker_id, plus, minus)
 
-    def _straight(self, broker: str, filters: Sequence[str]) -> list[Route]:
-        """The routes straight to a broker that these interests of it need, and nothing else does."""
-        routes = [self._interests[broker][each] for each in filters]
-        if broker not in self._hubs:
-            return routes
-        # In its own cluster a hub is also the way into the other clusters that it serves.
-        others = [each for each in self._served(broker) if each != self._brokers[broker].cluster]
-        return [route for route in routes if not any(route.filter in self._wants[each] for each in others)]
+    def shun(self, hubs: Iterable[str]) -> dict[str, RouteChange]:
+        """These routing brokers, and no others, carry nothing."""
+        wanted = frozenset(hubs)
+        if wanted == self._shunned:
+            return {}
+        self._shunned = wanted
+        layout = self._laid_out(wanted)
+        if layout.alike(self._layout) and layout.tier_of == self._layout.tier_of:
+            self._layout = layout
+            return {}
+        before = self._all_routes()
+        self._layout = layout
+        return self._rebuilt(before)
 
-    def _over_hub(self, broker: str, filters: Sequence[str]) -> dict[str, list[Route]]:
-        """The routes over its cluster's hub that these interests of a broker need, and nothing else does: for
-        brokers of each other cluster, and under the empty name for those of the clusters that are not named."""
+    # ── what an interest does ───────────────────────────────────────────────────────────────────────────────
+
+    def _over_tier(self, broker: str, filters: Sequence[str]) -> dict[str, list[Route]]:
+        """The routes to its cluster's tier that these interests of a broker need, and nothing else does: for brokers of
+        each other cluster, and under the empty name for those of the clusters that are not named."""
         cluster = self._brokers[broker].cluster
-        hub = self._hub_of(cluster)
+        tier = self._layout.serving[cluster]
         found: dict[str, list[Route]] = {"": []}
-        if hub is None:
+        if not tier:
             return found
-        served = [each for each in self._served(hub) if each != cluster]
+        serving, gate = self._layout.serving, gate_of(tier)
         for each in filters:
             if self._wants[cluster][each] > 1:
                 continue
-            others = [name for name in served if each in self._wants[name]]
-            route = self._interests[broker][each] if hub == broker else Route(Scope.ORIGIN, hub, each)
-            home = self._brokers[hub].cluster
+            others = [name for name in self._wanting[each] if name != cluster and serving[name] == tier]
             if not others:
-                found[""].append(route)
-            elif len(others) == 1 and not (others[0] == home and each in self._interests[hub]):
-                found.setdefault(others[0], []).append(route)
+                found[""].append(Route(Scope.ORIGIN, gate, each))
+            elif len(others) == 1:
+                found.setdefault(others[0], []).append(Route(Scope.ORIGIN, gate, each))
         return found
 
     def _spread(
@@ -175,40 +246,26 @@ class RoutePlan:
     ) -> dict[str, RouteChange]:
         """What comes and goes for each broker; those that are alike share it."""
         own = self._brokers[broker].cluster
-        hub = self._hub_of(own)
+        tier = self._layout.serving[own]
         straight = RouteChange(tuple(plus[0]), tuple(minus[0]))
         changes: dict[str, RouteChange] = {}
-        for cluster, members in self._clusters.items():
-            if cluster == own or hub is None:
+        for cluster, brokers in self._clusters.items():
+            if cluster == own or not tier:
                 alike = straight
             else:
                 came = (*plus[1][""], *plus[1].get(cluster, ()))
                 went = (*minus[1][""], *minus[1].get(cluster, ()))
                 alike = RouteChange(came, went)
             if alike.added or alike.removed:
-                changes.update(dict.fromkeys(members, alike))
-        if hub is not None and hub != broker:
-            transit = [
+                changes.update(dict.fromkeys(brokers, alike))
+        if tier:
+            onward = [
                 tuple(Route(Scope.TRANSIT, broker, each.filter) for each in way[0]) for way in (plus, minus)
             ]
-            changes[hub] = RouteChange((*plus[0], *transit[0]), (*minus[0], *transit[1]))
-        elif hub == broker:
-            changes.pop(hub, None)
+            both = RouteChange((*plus[0], *onward[0]), (*minus[0], *onward[1]))
+            changes.update(dict.fromkeys(sorted(self._layout.all_members[tier]), both))
         changes.pop(broker, None)
         return changes
-
-    @property
-    def shunned(self) -> frozenset[str]:
-        return self._shunned
-
-    def shun(self, hubs: Iterable[str]) -> dict[str, RouteChange]:
-        """These routing brokers, and no others, carry nothing, as if they were edge brokers."""
-        wanted = frozenset(hubs)
-        if wanted == self._shunned:
-            return {}
-        before = self._all_routes()
-        self._shunned = wanted
-        return self._rebuilt(before)
 
     # ── who is there, and wants what ────────────────────────────────────────────────────────────────────────
 
@@ -219,72 +276,116 @@ class RoutePlan:
         self._wants.setdefault(info.cluster, Counter())
 
     def _remove(self, broker: str) -> None:
-        cluster = self._brokers.pop(broker).cluster
-        for each in self._interests.pop(broker):
-            _count(self._wants[cluster], each, by=-1)
+        cluster = self._brokers[broker].cluster
+        self._count(broker, self._interests.pop(broker), -1)
+        del self._brokers[broker]
         del self._clusters[cluster][broker]
         if not self._clusters[cluster]:
             del self._clusters[cluster], self._wants[cluster]
 
-    def _want(self, broker: str, filters: Iterable[str], *, counted: bool = False) -> None:
+    def _want(self, broker: str, filters: Iterable[str]) -> None:
         have = self._interests[broker]
         have.update((each, Route(Scope.ORIGIN, broker, each)) for each in filters)
-        if not counted:
-            self._count(broker, filters, 1)
+        self._count(broker, filters, 1)
 
     def _count(self, broker: str, filters: Iterable[str], by: int) -> None:
-        wants = self._wants[self._brokers[broker].cluster]
+        cluster = self._brokers[broker].cluster
+        wants = self._wants[cluster]
         for each in filters:
-            _count(wants, each, by=by)
+            count = wants[each] + by
+            if count:
+                wants[each] = count
+                self._wanting.setdefault(each, {})[cluster] = None
+                continue
+            wants.pop(each, None)
+            clusters = self._wanting[each]
+            clusters.pop(cluster, None)
+            if not clusters:
+                del self._wanting[each]
 
     # ── the rule ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _hub_of(self, cluster: str) -> str | None:
-        return self._choose(self._hubs, cluster)
+    def _laid_out(
+        self, shunned: frozenset[str], more: BrokerInfo | None = None, without: str = ""
+    ) -> _Layout:
+        """The tiers as they would be with one broker more, or less."""
+        infos = {each: info for each, info in self._brokers.items() if each != without}
+        if more is not None:
+            infos[more.id] = more
+        named: dict[str, str] = {}  # cluster → the tier that its routing brokers name; the first, if several
+        hubs = [each for each in infos.values() if each.role is Role.ROUTING]
+        for each in hubs:
+            tier = each.tier or each.cluster
+            named[each.cluster] = min(tier, named.get(each.cluster, tier))
+        there: dict[str, list[str]] = {}
+        for each in hubs:
+            there.setdefault(named[each.cluster], []).append(each.id)
+        members = {
+            tier: tuple(carrying[:MEMBERS_MAX])
+            for tier, hubs_there in sorted(there.items())
+            if (carrying := sorted(each for each in hubs_there if each not in shunned))
+        }
+        largest = min(members, key=lambda each: (-len(members[each]), each), default="")
+        serving = {}
+        for info in infos.values():
+            tier = named.get(info.cluster, "")
+            serving[info.cluster] = tier if tier in members else largest
+        return _Layout(
+            members,
+            {tier: frozenset(there[tier]) for tier in members},
+            serving,
+            {each: tier for tier in members for each in there[tier]},
+            largest,
+        )
 
-    def _choose(self, hubs: tuple[str, ...], cluster: str) -> str | None:
-        for hub in hubs:
-            if self._brokers[hub].cluster == cluster:
-                return hub
-        return hubs[0] if hubs else None
-
-    def _served(self, hub: str) -> list[str]:
-        """The clusters into which others send over this hub."""
-        return [cluster for cluster in self._clusters if self._hub_of(cluster) == hub]
+    def _alike(self, after: _Layout) -> bool:
+        """Whether one member comes or goes, and nothing else: each cluster that stays keeps its tier, and each broker
+        its part."""
+        before = self._layout
+        stay = before.serving.keys() & after.serving.keys()
+        members = before.tier_of.keys() & after.tier_of.keys()
+        return (
+            all(before.serving[each] == after.serving[each] for each in stay)
+            and all(before.tier_of[each] == after.tier_of[each] for each in members)
+            and len(before.tier_of.keys() ^ after.tier_of.keys()) <= 1
+        )
 
     def _routes(self, broker: str, known: dict[str, set[Route]]) -> set[Route]:
-        """All routes of a broker. ``known``: those into other clusters, by cluster, of brokers that are no hubs."""
+        """All routes of a broker. ``known``: those into other clusters, by cluster, of brokers that are no members."""
         cluster = self._brokers[broker].cluster
-        if broker in self._hubs:
-            found = self._outward(broker)
+        tier = self._layout.tier_of.get(broker, "")
+        if tier:
+            found = self._outward(broker, tier)
             found.update(
                 Route(Scope.TRANSIT, each, wanted)
-                for served in self._served(broker)
+                for served, serving in self._layout.serving.items()
+                if serving == tier and served in self._clusters
                 for each in self._clusters[served]
                 if each != broker
                 for wanted in self._interests[each]
             )
         else:
             if cluster not in known:
-                known[cluster] = self._outward(broker)
+                known[cluster] = self._outward(broker, "")
             found = set(known[cluster])
         for each in self._clusters[cluster]:
             if each != broker:
                 found.update(self._interests[each].values())
         return found
 
-    def _outward(self, broker: str) -> set[Route]:
-        """The routes of a broker into other clusters."""
+    def _outward(self, broker: str, own: str) -> set[Route]:
+        """The routes of a broker, perhaps a member of a tier, into other clusters."""
         found: set[Route] = set()
-        for cluster, members in self._clusters.items():
+        for cluster, brokers in self._clusters.items():
             if cluster == self._brokers[broker].cluster:
                 continue
-            hub = self._hub_of(cluster)
-            if hub is None or hub == broker:
-                for each in members:
+            tier = self._layout.serving[cluster]
+            if not tier or tier == own:
+                for each in brokers:
                     found.update(self._interests[each].values())
             else:
-                found.update(Route(Scope.ORIGIN, hub, each) for each in self._wants[cluster])
+                gate = gate_of(tier)
+                found.update(Route(Scope.ORIGIN, gate, each) for each in self._wants[cluster])
         return found
 
     def _all_routes(self) -> dict[str, set[Route]]:
@@ -292,9 +393,7 @@ class RoutePlan:
         return {broker: self._routes(broker, known) for broker in self._brokers}
 
     def _rebuilt(self, before: Mapping[str, set[Route]]) -> dict[str, RouteChange]:
-        """The hubs are others: what that does to everybody's routes."""
-        routing = {broker for broker, info in self._brokers.items() if info.role is Role.ROUTING}
-        self._hubs = tuple(sorted(routing - self._shunned))
+        """The tiers are others: what that does to everybody's routes."""
         changes = {}
         for broker, routes in self._all_routes().items():
             had = before.get(broker, set())
@@ -305,13 +404,9 @@ class RoutePlan:
         return changes
 
 
-def _count(counts: Counter[str], wanted: str, *, by: int) -> None:
-    """Count up or down; a count of zero is not kept."""
-    count = counts[wanted] + by
-    if count:
-        counts[wanted] = count
-    else:
-        counts.pop(wanted, None)
+def _place(info: BrokerInfo) -> tuple[str, Role, str]:
+    """What routes depend on."""
+    return info.cluster, info.role, info.tier
 
 
 def _route_order(route: Route) -> tuple[str, str, str]:

@@ -21,6 +21,10 @@ A route to a peer leads there, unless ``lead`` says otherwise: to other peers as
 routes to a lost broker lead to its backup after one change, however many there are
 (``core.forwarding.overlay``). Routes of groups are not led elsewhere.
 
+A route may lead to a tier (``core.tiers``): ``ways`` then says which of its members gets a message. What is sent
+straight to a routing broker is kept apart (``…_here``): it is for that broker's own clients, and is not passed on. So a
+routing broker may get two copies of a message, one for its clients and one to carry.
+
 Every broker that sends to a broker has to know its filters, and so do the coordinators. So ``Interests`` counts the
 different filters of a broker's clients, has the participant told as they come and go, and bounds them.
 
@@ -34,7 +38,7 @@ targets, so that topics with the same subscribers share whatever the shell attac
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from itertools import count
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
@@ -44,6 +48,8 @@ import msgspec
 from tocsin.core.filters import RequestFilter, SharedFilter, TopicFilter, interest_of
 from tocsin.core.forwarding.tallies import Tallies, Tally, TallySource
 from tocsin.core.streams.query_subscriptions import Inquiries
+from tocsin.core.tiers.slots import is_gate
+from tocsin.core.tiers.ways import TierWays
 from tocsin.model.network import Route, Scope
 
 CACHE_MAX_TOPICS = 50_000  # resolved topics kept; at about 300 B each, 15 MB
@@ -51,6 +57,7 @@ CACHE_MAX_TOPICS = 50_000  # resolved topics kept; at about 300 B each, 15 MB
 Target = TypeVar("Target", bound=Hashable)
 Interest = TopicFilter | SharedFilter | RequestFilter
 Leads = Mapping[tuple[Scope, str], tuple[str, ...]]
+Peers = tuple[tuple[str, ...], tuple[str, ...]]  # those that may pass a message on, and those that may not
 Told = Callable[[tuple[str, ...], tuple[str, ...]], None]  # the filters added and removed
 
 
@@ -81,21 +88,21 @@ class Audience(Generic[Target]):
 class Share(Generic[Target]):
     """A group that a topic concerns: one of these gets each message."""
 
-    __slots__ = ("members", "name", "origin", "tally", "transit", "turn")
+    __slots__ = ("members", "name", "origin", "origin_here", "tally", "transit", "transit_here", "turn")
 
     def __init__(
         self,
         name: str,
         members: tuple[tuple[Target, Subscription], ...],
-        origin: tuple[str, ...],
-        transit: tuple[str, ...],
+        origin: Peers,
+        transit: Peers,
         turn: Iterator[int],
         tally: Tally,
     ) -> None:
         self.name = name
         self.members = members  # those here that may receive the topic
-        self.origin = origin  # peers for messages of our own clients
-        self.transit = transit  # peers for messages that came over a link
+        self.origin, self.origin_here = origin  # peers for messages of our own clients
+        self.transit, self.transit_here = transit  # peers for messages that came over a link
         self.turn = turn  # of the group, whatever the topic: each message takes the next number
         self.tally = tally  # of messages to members here
 
@@ -108,10 +115,12 @@ class Fanout(Generic[Target]):
         "identified",
         "no_local",
         "origin",
+        "origin_here",
         "requesting",
         "shares",
         "tally",
         "transit",
+        "transit_here",
         "view",
     )
 
@@ -120,8 +129,8 @@ class Fanout(Generic[Target]):
         audience: Audience[Target],
         identified: tuple[tuple[Target, tuple[int, ...]], ...],
         no_local: frozenset[Target],
-        origin: tuple[str, ...],
-        transit: tuple[str, ...],
+        origin: Peers,
+        transit: Peers,
         shares: tuple[Share[Target], ...],
         requesting: Wanted[Target],
         tally: Tally,
@@ -129,8 +138,8 @@ class Fanout(Generic[Target]):
         self.audience = audience  # targets without subscription identifiers
         self.identified = identified  # targets that want theirs named, with these
         self.no_local = no_local  # targets of either kind that do not want their own messages
-        self.origin = origin  # peers for messages of our own clients
-        self.transit = transit  # peers for messages that came over a link
+        self.origin, self.origin_here = origin  # peers for messages of our own clients
+        self.transit, self.transit_here = transit  # peers for messages that came over a link
         self.shares = shares  # groups, each of which gets it once more
         self.requesting = requesting  # targets for which each message is judged
         self.tally = tally  # of messages to local targets, without groups
@@ -205,6 +214,8 @@ class ForwardingTable(Generic[Target]):
         self._audiences: WeakValueDictionary[tuple[Target, ...], Audience[Target]] = WeakValueDictionary()
         self.inquiries: Inquiries[Target, Subscription] = Inquiries(self._forget_topic)
         self._leads: Leads = {}
+        self.ways = TierWays()
+        self._routing: Collection[str] = frozenset()
         self.tallies = Tallies()
 
     # ── local subscriptions ─────────────────────────────────────────────────────────────────────────────────
@@ -284,6 +295,12 @@ class ForwardingTable(Generic[Target]):
             self._leads = leads
             self.forget()
 
+    def know_routing(self, brokers: Collection[str]) -> None:
+        """These of the peers are routing brokers."""
+        if brokers != self._routing:
+            self._routing = brokers
+            self.forget()
+
     # ── resolving ───────────────────────────────────────────────────────────────────────────────────────────
 
     def resolve(self, topic: str) -> Fanout[Target]:
@@ -350,8 +367,8 @@ class ForwardingTable(Generic[Target]):
             audience,
             tuple(identified),
             frozenset(no_local),
-            self._led(routes, Scope.ORIGIN),
-            self._led(routes, Scope.TRANSIT),
+            self._led(topic, routes, Scope.ORIGIN),
+            self._led(topic, routes, Scope.TRANSIT),
             tuple(self._share(topic, *each) for leaf in leaves for each in leaf.groups.items()),
             tuple(requesting),
             self._tally(topic, leaves),
@@ -367,24 +384,40 @@ class ForwardingTable(Generic[Target]):
         return Share(
             name,
             tuple(each for each in group.targets.items() if permits is None or permits(each[0], topic)),
-            self._members(group.routes, Scope.ORIGIN),
-            self._members(group.routes, Scope.TRANSIT),
+            self._members(topic, group.routes, Scope.ORIGIN),
+            self._members(topic, group.routes, Scope.TRANSIT),
             group.turn,
             self.tallies.tally((group,)),
         )
 
-    def _led(self, routes: dict[tuple[Scope, str], None], scope: Scope) -> tuple[str, ...]:
+    def _led(self, topic: str, routes: dict[tuple[Scope, str], None], scope: Scope) -> Peers:
         """The peers that these routes lead to, each once."""
-        leads = self._leads
-        if not leads:
-            return _peers(routes, scope)
-        led = (leads.get((scope, peer), (peer,)) for peer in _peers(routes, scope))
-        return tuple(dict.fromkeys(peer for peers in led for peer in peers))
+        leads, peers = self._leads, _peers(routes, scope)
+        if leads:
+            led = (leads.get((scope, peer), (peer,)) for peer in peers)
+            peers = tuple(dict.fromkeys(peer for each in led for peer in each))
+        return self._apart(topic, peers, self.ways.way)
 
-    def _members(self, routes: dict[tuple[Scope, str], None], scope: Scope) -> tuple[str, ...]:
+    def _members(self, topic: str, routes: dict[tuple[Scope, str], None], scope: Scope) -> Peers:
         """The peers with members of a group: one of them gets a message, so that none may stand for two."""
         leads = self._leads
-        return tuple(peer for peer in _peers(routes, scope) if peer in leads.get((scope, peer), (peer,)))
+        peers = tuple(peer for peer in _peers(routes, scope) if peer in leads.get((scope, peer), (peer,)))
+        return self._apart(topic, peers, self.ways.carrier)
+
+    def _apart(self, topic: str, peers: tuple[str, ...], way: Callable[[str, str], str]) -> Peers:
+        """Those that may pass a message on, and routing brokers that may not."""
+        routing = self._routing
+        over: dict[str, None] = {}
+        here = []
+        for peer in peers:
+            if is_gate(peer):
+                over[way(peer, topic)] = None
+            elif peer in routing:
+                here.append(peer)
+            else:
+                over[peer] = None
+        over.pop("", None)  # a tier of which nothing is known yet
+        return tuple(over), tuple(here)
 
     def _by_target(self, topic: str, leaves: list[_Leaf[Target]]) -> dict[Target, list[Subscription]]:
         found: dict[Target, list[Subscription]] = {}

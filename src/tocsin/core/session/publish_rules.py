@@ -27,6 +27,7 @@ from mqtt5 import PublishPacket
 from tocsin.core.session.limits import SessionLimits
 from tocsin.errors import ProtocolViolation
 from tocsin.wire.mqtt.topics import (
+    HERE_PREFIX,
     META_PREFIX,
     ONE_PREFIX,
     RESULTS_PREFIX,
@@ -52,7 +53,7 @@ class Publishing:
     def __init__(self, limits: SessionLimits, *, link: bool = False) -> None:
         """``link``: of another broker, which marks some topics of its clients with a prefix."""
         self.refused = 0  # messages that went nowhere
-        self._max_bytes = limits.topic_max_bytes + (len(ONE_PREFIX) if link else 0)
+        self._max_bytes = limits.topic_max_bytes + (len(HERE_PREFIX + ONE_PREFIX) if link else 0)
         self._levels_max = limits.topic_max_levels + link
         self._link = link
         self._aliases_max = limits.topic_alias_max

@@ -10,8 +10,13 @@ rush of thousands the messages one by one are most of the work. So the other bro
 comes first, and of those that come in the next TELL_US together; and old sessions that are to go within FORGET_US are
 looked for together, as one **lot**.
 
-    ClientLetIn ──► fresh ──TELL──► TellOthers            ClientWent takes a client out of ``fresh``
+    ClientLetIn ──► (new ──TELL──►) fresh ──TELL──► TellOthers     ClientWent takes a client out of both
     BeganAnew ──► clean ──FORGET, or ForgetNow──► ForgetLot ──LotForgotten──► settled
+
+A client that wants no session is let in as soon as its CONNECT is read. A broker that stood still reads a CONNECT of
+long ago, and in the next turn of the loop that its client has given up: by then the client is elsewhere, and would be
+thrown out there for a connection that is over. So such a client is **new** for one TELL, and has to be there still at
+the next. A client with a session has had to wait for the store.
 
 **Late words.** An announcement may be slower than the client: a client that moves on at once arrives before it, and
 would be disconnected for an *earlier* stay. So an announcement carries the wall-clock time of the arrival, and a broker
@@ -54,6 +59,7 @@ from tocsin.core.machine import (
 LATEST_US: Final = 1 << 53  # in the year 2255: whoever tells of a later time is wrong
 STEP_US: Final = 2  # between two times that one clock gives: others use the number between them
 TELL_US: Final = 2_000  # shorter than most clients take to another broker
+NEW_US: Final = 1_000  # the loop looks at its sockets in between
 FORGET_US: Final = 10_000  # an old session that nobody takes does no harm
 
 
@@ -117,9 +123,10 @@ class ClientCame(Event, frozen=True, kw_only=True):
 
 
 class ClientLetIn(Event, frozen=True, kw_only=True):
-    """A client has come that is entitled to its id."""
+    """A client has come that is entitled to its id. ``new``: its CONNECT was read just now."""
 
     arrival: Arrival
+    new: bool = False
 
 
 class OthersTold(Event, frozen=True, kw_only=True):
@@ -188,6 +195,7 @@ class Announcements(TableMachine):
         self.times = ArrivalTimes()
         self._clock = clock
         self._broker = broker
+        self._new: dict[str, Arrival] = {}  # the clients that may be gone, though nobody has said so
         self._fresh: dict[str, Arrival] = {}  # the clients to announce to the other brokers
         self._told_us = -TELL_US  # when they were last
         self._clean: dict[str, str] = {}  # client → owner, whose old sessions are to be forgotten
@@ -225,10 +233,14 @@ class Announcements(TableMachine):
         return []
 
     def _on_let_in(self, event: ClientLetIn, now_us: int) -> list[Effect]:
-        first = not self._fresh
-        self._fresh[event.arrival.claim.client] = event.arrival
+        client, first = event.arrival.claim.client, not self._fresh and not self._new
+        due, other = (self._new, self._fresh) if event.new else (self._fresh, self._new)
+        other.pop(client, None)
+        due[client] = event.arrival
         if not first:
             return []
+        if event.new:
+            return [SetTimer(name=AnnouncementTimer.TELL, delay_us=NEW_US)]
         return [SetTimer(name=AnnouncementTimer.TELL, delay_us=max(0, self._told_us + TELL_US - now_us))]
 
     def _on_began_anew(self, event: BeganAnew, now_us: int) -> list[Effect]:
@@ -237,6 +249,7 @@ class Announcements(TableMachine):
         return [SetTimer(name=AnnouncementTimer.FORGET, delay_us=FORGET_US)] if first else []
 
     def _on_went(self, event: ClientWent, now_us: int) -> list[Effect]:
+        self._new.pop(event.client, None)
         self._fresh.pop(event.client, None)
         self.times.went(event.client)
         return []
@@ -245,8 +258,14 @@ class Announcements(TableMachine):
         if event.name == AnnouncementTimer.FORGET:
             return self._forget()
         assert event.name == AnnouncementTimer.TELL
-        fresh, self._fresh, self._told_us = self._fresh, {}, now_us
-        return [TellOthers(arrivals=tuple(fresh.values()))] if fresh else []
+        fresh, self._fresh, self._new = self._fresh, self._new, {}
+        again: list[Effect] = []
+        if self._fresh:
+            again.append(SetTimer(name=AnnouncementTimer.TELL, delay_us=TELL_US if fresh else NEW_US))
+        if not fresh:
+            return again
+        self._told_us = now_us
+        return [TellOthers(arrivals=tuple(fresh.values())), *again]
 
     def _on_hurry(self, event: ForgetNow, now_us: int) -> list[Effect]:
         return [CancelTimer(name=AnnouncementTimer.FORGET), *self._forget()]

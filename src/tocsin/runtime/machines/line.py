@@ -9,11 +9,12 @@ import asyncio
 import socket
 import ssl
 import struct
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, cast
 
 import msgspec
-from mqtt5 import ConnAckPacket, ConnectPacket, DisconnectPacket, Packet
+from mqtt5 import ConnAckPacket, ConnectPacket, DisconnectPacket, Packet, PingReqPacket, PingRespPacket
 
 from tocsin.core.links.dialler import Dialler, DiallerState
 from tocsin.core.links.signals import (
@@ -103,6 +104,11 @@ class Line:
         self._post = self._shell.post
         self._call: _Call | None = None  # the connection that counts, made or being made
         self._past: _Call | None = None  # the connection that was closed last
+        self._asked = 0  # PINGREQs on this connection
+        self._answered = 0  # … and their PINGRESPs
+        self._fences: deque[tuple[int, Callable[[], None]]] = (
+            deque()
+        )  # what waits for which of these, in order
 
     @property
     def up(self) -> bool:
@@ -148,11 +154,18 @@ class Line:
         """Ask for a sign of life now."""
         self._post(Pinging(cause=self._cause))
 
+    def fence(self, then: Callable[[], None]) -> None:
+        """Call this when the peer has read everything that was written until now; never, if the connection breaks
+        before."""
+        self.send(PingReqPacket())
+        self._fences.append((self._asked, then))
+
     def fail(self, reason: str) -> None:
         """Give this connection up, as if it had broken."""
         self._post(Lost(reason=reason, cause=self._cause))
 
     def send(self, packet: Packet) -> None:
+        self._asked += isinstance(packet, PingReqPacket)
         self.write(encode(packet, V5))
 
     def write(self, data: bytes) -> None:
@@ -172,6 +185,8 @@ class Line:
                     host, port = server
                     self.at = msgspec.structs.replace(self.at, host=host, port=port or self.at.port)
                 self._call = _Call(self, self._packet_max_bytes)
+                self._asked = self._answered = 0
+                self._fences.clear()
                 self._call.dial(self.at)
             case HangUp(abrupt=abrupt):
                 self._hang_up(abrupt=abrupt)
@@ -183,6 +198,11 @@ class Line:
                 self._owner.line_down(effect)
             case _:
                 self._shell.carry_out(effect)
+
+    def _pass_fences(self) -> None:
+        self._answered += 1
+        while self._fences and self._fences[0][0] <= self._answered:
+            self._fences.popleft()[1]()
 
     def _hang_up(self, *, abrupt: bool = False) -> None:
         if self._call is not None:
@@ -210,6 +230,8 @@ class Line:
             self._post(Heard(packet=packet, cause=self._cause))
             if was_up:
                 self._owner.line_heard(packet)
+            if isinstance(packet, PingRespPacket):
+                self._pass_fences()
 
 
 class _Call(asyncio.Protocol):

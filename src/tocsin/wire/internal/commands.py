@@ -22,6 +22,7 @@ import msgspec
 from tocsin.model.network import BrokerInfo
 from tocsin.model.stream import Value
 from tocsin.model.versions import LEVEL_0_1_0, Levels, Packed
+from tocsin.wire.internal.slots import SlotMoves
 
 CHANCE_BITS: Final = 20  # of an incarnation; the rest is a position
 PART_MAX_BYTES: Final = 256 << 10  # of one part of a list: far below the store's and the bus's bound of 1 MiB
@@ -184,10 +185,17 @@ class Rerouted(Command, frozen=True, array_like=True, gc=False):
 
 
 class Shunned(Command, frozen=True, array_like=True, gc=False):
-    """The leader's: these routing brokers are there, and other clusters do not reach them: others carry their clusters'
-    traffic. Replaces the last one."""
+    """The leader's: these routing brokers are there, and other clusters do not reach them: they carry no slots.
+    Replaces the last one."""
 
     hubs: tuple[str, ...]
+
+
+class Placed(Command, frozen=True, array_like=True, gc=False):
+    """The leader's: members of a tier carry these slots from here on."""
+
+    tier: str
+    moves: SlotMoves
 
 
 class Raised(Command, frozen=True, array_like=True, gc=False):
@@ -196,7 +204,7 @@ class Raised(Command, frozen=True, array_like=True, gc=False):
     level: int
 
 
-Logged = Said | Elected | Lost | Refreshed | Planned | Promoted | Rerouted | Shunned | Raised
+Logged = Said | Elected | Lost | Refreshed | Planned | Promoted | Rerouted | Shunned | Raised | Placed
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -14,6 +14,7 @@ import msgspec
 from tocsin.model.network import BrokerInfo, Route
 from tocsin.model.stream import Value
 from tocsin.model.versions import Packed
+from tocsin.wire.internal.slots import SlotMoves
 
 
 class Item(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
@@ -118,6 +119,16 @@ class Bypass(Item, frozen=True, array_like=True, gc=False):
     peers: tuple[BrokerInfo, ...] = ()
 
 
+class Carriers(Item, frozen=True, array_like=True, gc=False):
+    """Slots of a tier that others carry from now on, and the brokers named in them that this says something new of; or
+    the tier is ``gone``."""
+
+    tier: str
+    moves: SlotMoves = SlotMoves()
+    peers: tuple[BrokerInfo, ...] = ()
+    gone: bool = False
+
+
 AnyItem = (
     Routes
     | QuerySet
@@ -131,6 +142,7 @@ AnyItem = (
     | TakeOver
     | Promote
     | Bypass
+    | Carriers
 )
 
 

@@ -25,6 +25,7 @@ META_PREFIX = "$meta/"  # messages there are metadata of a stream, and go to nob
 # Messages between brokers over links. No client may publish there.
 NEAR_PREFIX = "$near/"  # words of a cluster that hears no leader (broker.neighbourhood)
 ONE_PREFIX = "$one/"  # a client's topic follows: for one member of a group (broker.shares)
+HERE_PREFIX = "$here/"  # another topic follows: for clients of that broker only (broker.forwarding.exchange)
 CARRIED_TOPIC = "$carried"  # for another broker (wire.relayed)
 PROBE_TOPIC = "$probe"  # bytes that go nowhere, over a connection that measures (core.links.prober)
 QUERY_PREFIX = "$query/"  # the messages of the streams that satisfy a query
@@ -163,6 +164,9 @@ def _quoted(text: str) -> str:
 
 def between_brokers(topic: str) -> bool:
     """Whether brokers use a topic that begins with ``$`` among themselves."""
+    if topic.startswith(HERE_PREFIX):
+        topic = topic.removeprefix(HERE_PREFIX)
+        return topic.startswith(ONE_PREFIX) and between_brokers(topic) if topic[:1] == "$" else topic != ""
     if topic.startswith(ONE_PREFIX):
         return len(topic) > len(ONE_PREFIX) and topic[len(ONE_PREFIX)] != "$"
     return topic == CARRIED_TOPIC or topic.startswith(NEAR_PREFIX)

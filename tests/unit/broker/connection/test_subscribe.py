@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from mqtt5 import (
     PublishPacket,
+    QoS,
     SubAckPacket,
     SubscribePacket,
     TopicFilter,
@@ -17,9 +18,13 @@ from mqtt5 import (
 from tests.unit.broker.harness import Door, Peer, until
 from tests.unit.broker.talk import lasting, nothing_more, publish, receive, retained
 from tocsin.broker.connection.connection import Connection
+from tocsin.broker.retained.table import Retained
 from tocsin.core.delivery.stored_session import StoredSession, encode_session, kept_s, session_key
 from tocsin.core.forwarding.table import Subscription
 from tocsin.errors import StoreUnavailable
+from tocsin.model.publication import Publication, encode_publication
+from tocsin.model.subjects import subject_of
+from tocsin.ports import Record
 
 UNANSWERED = "$query/kind = 'lamp'"  # nobody answers: there is no coordinator
 
@@ -124,3 +129,39 @@ async def test_an_unreadable_stored_query_does_not_cost_the_client_its_other_sub
         got = await receive(peer)
     assert (got.topic, got.payload) == ("a", b"missed")
     assert isinstance(got, PublishPacket)
+
+
+async def test_who_subscribes_again_after_a_return_does_not_begin_anew(door: Door) -> None:
+    """The log is not read for it any more: its answer waits for that, and what it was to get is not lost."""
+    peer = await door.peer("c", connect=lasting("c"))
+    peer.send(SubscribePacket(1, [TopicFilter("a", max_qos=QoS.AT_MOST_ONCE)]))
+    assert await codes(peer, 1) == [0]
+    since = door.listener._clients["c"].delivery.subscriptions["a"].since
+    peer.close()
+    await until(lambda: "c" not in door.listener._clients)
+    publisher = await door.peer("p")
+    await publish(publisher, "b", b"x")
+    message_log = door.parts.message_log
+    message_log.reading.filters = ()
+    message_log.reading._known.clear()
+    peer = await door.peer("c", connect=lasting("c"))
+    ask(peer, 2, "a")
+    assert await codes(peer, 2) == [2]
+    assert door.listener._clients["c"].delivery.subscriptions["a"].since == since
+
+
+async def test_a_message_that_is_retained_late_reaches_who_subscribed_before(door: Door) -> None:
+    """It is in the log before the subscription, and in the table only after it: its topic was not read in between."""
+    log = door.parts.message_log._log
+    late = Publication("t", b"late", 1, "p", retain=True)
+    await door.peer("p")
+    (position,) = await log.append([Record(subject_of("t", "net"), encode_publication(late), "late")])
+    peer = await door.peer("c")
+    ask(peer, 1, "t")
+    assert await codes(peer, 1) == [2]
+    since = door.listener._clients["c"].delivery.subscriptions["t"].since
+    assert since >= position
+    await Retained(door.parts._stored.retained, 100).put(late, position, "")
+    found = await receive(peer)
+    assert (found.payload, found.retain) == (b"late", True)
+    await nothing_more(peer)

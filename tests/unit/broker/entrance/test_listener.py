@@ -21,6 +21,7 @@ from tests.unit.broker.harness import Door, until
 from tests.unit.broker.talk import nothing_more
 from tocsin.broker.entrance.listener import listening_socket
 from tocsin.config import Limits
+from tocsin.core.tiers.slots import SLOTS, Slots
 from tocsin.errors import PortTaken
 from tocsin.model.network import BrokerInfo, Role, Route, Scheme, Scope
 from tocsin.wire.mqtt.codec import encode
@@ -239,13 +240,34 @@ async def test_a_hub_forwards_foreign_messages_but_not_back_to_their_cluster(
             [info_of(far, "far-1", "far"), info_of(door, "north-2", "north")],
         )
         door.exchange.change_routes(
-            [Route(Scope.ORIGIN, "hub", "a")], (), [info_of(hub, "hub", "far", Role.ROUTING)]
+            [Route(Scope.ORIGIN, "@far", "a")],
+            (),
+            [info_of(hub, "hub", "far", Role.ROUTING)],
+            (),
+            {"@far": Slots(("hub",) * SLOTS)},
         )
         listener, publisher = await far.peer("l"), await door.peer("p")
         await listener.subscribe(TopicFilter("a"))
         publisher.send(PublishPacket("a", b"x"))
         assert (await listener.receive(PublishPacket)).payload == b"x"
         assert door.exchange.counts.relayed == 0, "it came from the north"
+
+
+async def test_what_is_sent_straight_to_a_hub_is_for_its_own_clients(door: Door) -> None:
+    async with Door(Limits()) as hub, Door(Limits()) as far:
+        hub.exchange.change_routes([Route(Scope.TRANSIT, "far-1", "a")], (), [info_of(far, "far-1", "far")])
+        door.exchange.change_routes(
+            [Route(Scope.ORIGIN, "hub", "a")], (), [info_of(hub, "hub", "north", Role.ROUTING)]
+        )
+        client, listener = await hub.peer("client"), await far.peer("l")
+        publisher = await door.peer("p")
+        for each in (client, listener):
+            await each.subscribe(TopicFilter("a"))
+        publisher.send(*(PublishPacket("a", payload) for payload in (b"x", b"y")))
+        got = [await client.receive(PublishPacket) for _ in range(2)]
+        assert [(each.topic, each.payload) for each in got] == [("a", b"x"), ("a", b"y")]
+        assert hub.exchange.counts.relayed == 2 and far.exchange.counts.relayed == 0
+        await nothing_more(listener)
 
 
 async def test_messages_wait_for_a_link_that_comes_up_a_little_later(door: Door) -> None:

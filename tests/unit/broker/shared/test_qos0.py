@@ -202,7 +202,7 @@ def given(takers: list[Taker], links: dict[str, Way], count: int) -> list[object
         lost.append,
     )
     members = tuple((cast(Client, taker), Subscription()) for taker in takers)
-    share = Share(NAME, members, tuple(links), (), itertools.count(), Tallies().tally(()))
+    share = Share(NAME, members, (tuple(links), ()), ((), ()), itertools.count(), Tallies().tally(()))
     for _ in range(count):
         shares.give([share], PublishPacket("a/x", b""))
     assert len(got) + sum(lost) == count

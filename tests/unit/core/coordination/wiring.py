@@ -10,8 +10,9 @@ from tocsin.core.coordination.leader.rerouting import REFRESH_US, Rerouting
 from tocsin.core.coordination.participant.network_view import NetworkView
 from tocsin.core.coordination.state.state import State
 from tocsin.core.machine import Effect, Send
+from tocsin.core.tiers.slots import is_gate, slot_of
 from tocsin.model.network import BrokerInfo, Role, Scope
-from tocsin.wire.internal.commands import Interests, Joined, Logged, Lost, Said
+from tocsin.wire.internal.commands import Elected, Interests, Joined, Limits, Logged, Lost, Said
 from tocsin.wire.internal.control import Links
 
 SECOND_US = 1_000_000
@@ -35,6 +36,7 @@ class Network:
         self.said: list[Logged] = []
         self.asked: list[str] = []
         self.rerouting = Rerouting(self.state)
+        self.apply(Elected("leader", Limits(), 1))
         for name in names:
             self.apply(Said(name, 1, 1, (Joined(info(name)),)))
         for name, filters in (interests or {}).items():
@@ -86,19 +88,29 @@ class Network:
     # ── messages ────────────────────────────────────────────────────────────────────────────────────────────
 
     def send(self, origin: str, topic: str) -> Counter[str]:
-        """How often each broker gets a message of a client of ``origin``."""
+        """How often each broker gets a message of a client of ``origin``, for its own clients or to carry."""
         got: Counter[str] = Counter()
-        for first in self.peers(origin, Scope.ORIGIN, topic):
+        straight = {each for each in self.named(origin, Scope.ORIGIN, topic) if not is_gate(each)}
+        got.update(each for each in straight if self.crosses(origin, each))
+        for gate in sorted(self.named(origin, Scope.ORIGIN, topic) - straight):
+            first = self.pictures[origin].tiers[gate].carriers[slot_of(topic)]
             if self.crosses(origin, first):
-                got[first] += 1
+                got[first] += first not in straight
                 for second in self.peers(first, Scope.TRANSIT, topic):
                     if info(second).cluster != info(origin).cluster and self.crosses(first, second):
                         got[second] += 1
         return got
 
-    def peers(self, broker: str, scope: Scope, topic: str) -> list[str]:
+    def named(self, broker: str, scope: Scope, topic: str) -> set[str]:
+        """The brokers and tiers that routes name."""
         routes = self.pictures[broker].routes
-        return sorted({each.peer for each in routes if each.scope is scope and each.filter == topic})
+        return {each.peer for each in routes if each.scope is scope and each.filter == topic}
+
+    def peers(self, broker: str, scope: Scope, topic: str) -> list[str]:
+        """The brokers that routes lead to."""
+        tiers, slot = self.pictures[broker].tiers, slot_of(topic)
+        named = self.named(broker, scope, topic)
+        return sorted({tiers[each].carriers[slot] if is_gate(each) else each for each in named})
 
     def crosses(self, broker: str, peer: str) -> bool:
         """Whether what one broker sends to another arrives, straight or over relays; a relay needs links."""

@@ -2,29 +2,53 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tocsin.core.forwarding.routes import RoutePlan
+from tocsin.core.tiers.slots import MARK, is_gate
 from tocsin.model.network import BrokerInfo, Role, Route, Scope
 
 
-def broker(name: str, cluster: str, role: Role = Role.EDGE, port: int = 1883) -> BrokerInfo:
-    return BrokerInfo(name, cluster, role, "127.0.0.1", port)
+def broker(
+    name: str, cluster: str, role: Role = Role.EDGE, port: int = 1883, *, tier: str = ""
+) -> BrokerInfo:
+    return BrokerInfo(name, cluster, role, "127.0.0.1", port, tier=tier)
 
 
 def copies(plan: RoutePlan, origin: str, topic: str) -> list[tuple[str, int]]:
-    """Send one message (filters are plain topics here) and list (broker, hops) for each copy that arrives."""
-    arrived: list[tuple[str, int]] = []
-    for first in sorted(
-        {r.peer for r in plan.routes(origin) if r.scope is Scope.ORIGIN and r.filter == topic}
-    ):
-        arrived.append((first, 1))
-        for route in sorted(plan.routes(first), key=lambda r: r.peer):
-            destination = plan.brokers[route.peer]
-            from_cluster = plan.brokers[origin].cluster
-            if route.scope is Scope.TRANSIT and route.filter == topic and destination.cluster != from_cluster:
-                arrived.append((route.peer, 2))
+    """Send one message (filters are plain topics here) and list (broker, hops) for each copy for a broker's clients."""
+    arrivals = [arrived for _, arrived in over_each_member(plan, origin, topic)]
+    assert all(arrived == arrivals[0] for arrived in arrivals), "any member can carry any message"
+    return arrivals[0]
+
+
+def over_each_member(plan: RoutePlan, origin: str, topic: str) -> list[tuple[str, list[tuple[str, int]]]]:
+    """The same for each choice of members that carry."""
+    routes = {r.peer for r in plan.routes(origin) if r.scope is Scope.ORIGIN and r.filter == topic}
+    straight = sorted(each for each in routes if not is_gate(each))
+    gates = sorted(each for each in routes if is_gate(each))
+    found = []
+    for carriers in product(*(plan.tiers[each.removeprefix(MARK)] for each in gates)):
+        arrived = [(each, 1) for each in straight]
+        for carrier in carriers:
+            arrived += _carried(plan, plan.brokers[origin].cluster, carrier, topic)
+        found.append((",".join(carriers), sorted(arrived, key=lambda each: (each[1], each[0]))))
+    return found
+
+
+def _carried(plan: RoutePlan, cluster: str, carrier: str, topic: str) -> list[tuple[str, int]]:
+    """What a member makes of a message from a cluster: its own clients, and its transit routes."""
+    arrived = []
+    if plan.brokers[carrier].cluster != cluster and topic in plan.interests(carrier):
+        arrived.append((carrier, 1))
+    for route in plan.routes(carrier):
+        if route.scope is not Scope.TRANSIT or route.filter != topic:
+            continue
+        if plan.brokers[route.peer].cluster != cluster:
+            arrived.append((route.peer, 2))
     return arrived
 
 
@@ -47,7 +71,7 @@ def test_a_message_into_another_cluster_goes_through_its_hub_once() -> None:
     plan = two_clusters()
     plan.change("south-1", ["a"], ())
     plan.change("south-2", ["a"], ())
-    assert copies(plan, "north-1", "a") == [("south-hub", 1), ("south-1", 2), ("south-2", 2)]
+    assert copies(plan, "north-1", "a") == [("south-1", 2), ("south-2", 2)]
 
 
 def test_a_second_interest_in_a_cluster_changes_nothing_in_the_others() -> None:
@@ -57,11 +81,11 @@ def test_a_second_interest_in_a_cluster_changes_nothing_in_the_others() -> None:
     assert set(changes) == {"south-1", "south-hub"}
 
 
-def test_a_cluster_without_a_hub_borrows_one() -> None:
+def test_a_cluster_without_a_hub_borrows_a_tier() -> None:
     plan = two_clusters()
     plan.change("south-1", ["a"], ())
     plan.leave("south-hub")
-    assert copies(plan, "north-1", "a") == [("north-hub", 1), ("south-1", 2)]
+    assert copies(plan, "north-1", "a") == [("south-1", 2)]
 
 
 def test_a_network_without_hubs_is_a_mesh() -> None:
@@ -104,35 +128,69 @@ def test_whoever_sends_into_other_clusters_over_a_hub_uses_it() -> None:
     assert plan.users("north-hub") == {"south-1", "south-2", "south-hub"} and not plan.users("south-hub")
     plan.shun(["north-hub"])
     assert plan.users("north-hub") == {"south-1", "south-2", "south-hub"}
-    assert plan.users("south-hub") == {"south-1", "south-2"}  # it is borrowed
+    assert plan.users("south-hub") == {"south-1", "south-2"}  # north borrows it
+
+
+def cloud(hubs: int = 3, clusters: str = "abc") -> RoutePlan:
+    plan = RoutePlan()
+    for number in range(hubs):
+        plan.join(broker(f"hub-{number}", "cloud", Role.ROUTING), ())
+    for cluster in clusters:
+        plan.join(broker(f"{cluster}-1", cluster), [f"to {cluster}", "to all"])
+    return plan
+
+
+def test_a_tier_carries_for_clusters_that_have_none() -> None:
+    plan = cloud()
+    assert copies(plan, "a-1", "to b") == [("b-1", 2)]
+    assert copies(plan, "a-1", "to all") == [("b-1", 2), ("c-1", 2)]
+    assert {r.peer for r in plan.routes("a-1")} == {"@cloud"}
+
+
+def test_a_hub_that_comes_or_goes_changes_only_its_own_routes() -> None:
+    plan = cloud()
+    assert set(plan.join(broker("hub-9", "cloud", Role.ROUTING), ())) == {"hub-9"}
+    assert plan.shun(["hub-0"]) == {} and plan.tiers["cloud"] == ("hub-1", "hub-2", "hub-9")
+    assert plan.leave("hub-1") == {} and plan.leave("hub-2") == {}
+    assert copies(plan, "a-1", "to all") == [("b-1", 2), ("c-1", 2)]
+
+
+def test_the_last_of_a_tier_changes_everybodys_routes() -> None:
+    plan = cloud(hubs=1)
+    assert set(plan.leave("hub-0")) == {"a-1", "b-1", "c-1"}
+    assert copies(plan, "a-1", "to b") == [("b-1", 1)]
+
+
+def test_routing_brokers_of_several_clusters_may_be_one_tier() -> None:
+    plan = RoutePlan()
+    for cluster in "abc":
+        plan.join(broker(f"{cluster}-hub", cluster, Role.ROUTING, tier="wan"), ["t"])
+        plan.join(broker(f"{cluster}-1", cluster), ["t"])
+    assert set(plan.tiers) == {"wan"}
+    everybody = {"a-hub", "b-1", "b-hub", "c-1", "c-hub"}
+    assert all({b for b, _ in got} == everybody for _, got in over_each_member(plan, "a-1", "t"))
 
 
 places = st.tuples(st.sampled_from("xyz"), st.sampled_from([Role.EDGE, Role.ROUTING]), st.booleans())
 
 
 @given(st.lists(places, min_size=1, max_size=6), st.sets(st.integers(0, 5)))
-def test_a_hubs_users_are_the_brokers_whose_routes_cross_it(
+def test_a_hubs_users_are_the_brokers_whose_routes_lead_to_its_tier(
     drawn: list[tuple[str, Role, bool]], shunned: set[int]
 ) -> None:
     infos = [broker(f"b{n}", cluster, role) for n, (cluster, role, _) in enumerate(drawn)]
-    wanting = [infos[n] for n, (_, _, wants) in enumerate(drawn) if wants]
     hubs = [info.id for info in infos if info.role is Role.ROUTING]
     without = {f"b{n}" for n in shunned} & set(hubs)
     plan = RoutePlan()
-    for info in infos:
-        plan.join(info, ("t",) if info in wanting else ())
+    for info, (_, _, wants) in zip(infos, drawn, strict=True):
+        plan.join(info, ("t",) if wants else ())
     plan.shun(without)
     for hub in hubs:
-        expected: set[str] = set()
-        for destination in wanting:
-            alone = RoutePlan()
-            for info in infos:
-                alone.join(info, ("t",) if info == destination else ())
-            alone.shun(without - {hub})
-            foreign = [info.id for info in infos if info.cluster != destination.cluster]
-            expected |= {each for each in foreign if Route(Scope.ORIGIN, hub, "t") in alone.routes(each)}
-            if any(Route(Scope.TRANSIT, each.id, "t") in alone.routes(hub) for each in infos):
-                expected |= set(foreign) - {hub}
+        plan.shun(without - {hub})
+        tier = next(each for each, members in plan.tiers.items() if hub in members)
+        gate = Route(Scope.ORIGIN, f"{MARK}{tier}", "t")
+        expected = {info.id for info in infos if gate in plan.routes(info.id)}
+        plan.shun(without)
         assert plan.users(hub) == expected
 
 
@@ -146,8 +204,10 @@ steps = st.one_of(
         st.sampled_from([Role.EDGE, Role.ROUTING]),
         topics,
         st.integers(1, 2),
+        st.sampled_from(["", "", "wan"]),
     ),
     st.tuples(st.just("leave"), names),
+    st.tuples(st.just("shun"), names),
     st.tuples(st.just("change"), names, topics, topics),
 )
 
@@ -162,9 +222,11 @@ def test_whatever_happens_each_interested_broker_gets_one_copy_within_two_hops(
     for step in story:
         name = str(step[1])
         if step[0] == "join":
-            info = broker(name, str(step[2]), Role(str(step[3])), int(str(step[5])))
+            info = broker(name, str(step[2]), Role(str(step[3])), int(str(step[5])), tier=str(step[6]))
             changes = plan.join(info, step[4])  # type: ignore[arg-type]
             assert plan.brokers[name] == info
+        elif step[0] == "shun":
+            changes = plan.shun(plan.shunned ^ {name})
         elif step[0] == "leave":
             changes = plan.leave(name)
             told.pop(name, None)
@@ -183,11 +245,7 @@ def test_whatever_happens_each_interested_broker_gets_one_copy_within_two_hops(
         assert sorted(plan.senders(origin)) == sorted(senders)
         assert told.get(origin, set()) == plan.routes(origin), "the announced changes add up to the routes"
         for topic in "abc":
-            arrived = copies(plan, origin, topic)
-            interested = {b for b in plan.brokers if b != origin and topic in plan.interests(b)}
-            got = [b for b, _ in arrived]
-            hubs = {b for b, info in plan.brokers.items() if info.role is Role.ROUTING}
-            assert sorted(b for b in got if b in interested) == sorted(interested)
-            assert set(got) - interested <= hubs, "only a hub may carry what it does not want"
-            assert len(got) == len(set(got)), "one copy"
-            assert all(hops <= 2 for _, hops in arrived)
+            interested = sorted(b for b in plan.brokers if b != origin and topic in plan.interests(b))
+            for carriers, arrived in over_each_member(plan, origin, topic):
+                assert sorted(b for b, _ in arrived) == interested, f"one copy each, over {carriers}"
+                assert all(hops <= 2 for _, hops in arrived)

@@ -10,6 +10,7 @@ from tocsin.core.machine import CancelTimer, Effect, Event, SetTimer, TimerFired
 from tocsin.core.survival.announcements import (
     FORGET_US,
     LATEST_US,
+    NEW_US,
     STEP_US,
     TELL_US,
     Announcements,
@@ -63,6 +64,31 @@ def test_a_client_that_was_refused_or_left_is_not_announced() -> None:
     broker.post(ClientCame(client="knocks", at_us=5))
     broker.lets_in("goes")
     broker.post(ClientWent(client="goes"))
+    assert broker.fires(AnnouncementTimer.TELL) == []
+
+
+def test_a_client_without_a_session_is_announced_if_it_stays_a_turn() -> None:
+    """A broker that stood still reads the CONNECTs of clients that are elsewhere by now."""
+    broker = Broker()
+    for client in ("stays", "is gone"):
+        broker.post(ClientLetIn(arrival=arrival(client), new=True))
+    again = [SetTimer(name=AnnouncementTimer.TELL, delay_us=NEW_US)]
+    assert broker.fires(AnnouncementTimer.TELL) == again
+    broker.post(ClientWent(client="is gone"))
+    assert broker.fires(AnnouncementTimer.TELL) == [TellOthers(arrivals=(arrival("stays"),))]
+
+
+def test_clients_without_a_session_follow_those_that_have_one() -> None:
+    broker = Broker()
+    assert broker.post(ClientLetIn(arrival=arrival("new"), new=True)) == [
+        SetTimer(name=AnnouncementTimer.TELL, delay_us=NEW_US)
+    ]
+    assert broker.lets_in("back") == [], "the timer runs"
+    assert broker.fires(AnnouncementTimer.TELL) == [
+        TellOthers(arrivals=(arrival("back"),)),
+        SetTimer(name=AnnouncementTimer.TELL, delay_us=TELL_US),
+    ]
+    assert broker.fires(AnnouncementTimer.TELL) == [TellOthers(arrivals=(arrival("new"),))]
     assert broker.fires(AnnouncementTimer.TELL) == []
 
 

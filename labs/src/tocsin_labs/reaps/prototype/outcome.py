@@ -47,6 +47,11 @@ class Outcome(msgspec.Struct, frozen=True):
         return None if self.detected_s is None else self.all_served_s - self.detected_s
 
     @property
+    def missed(self) -> bool:
+        """Whether they missed the storm: a machine that is busy may let the broker tell before the signal ends it."""
+        return self.all_told_s >= self.served_s[0]
+
+    @property
     def at_backup_percent(self) -> float | None:
         """How many of them went to the broker that was told to stand in; None: nobody was."""
         if self.stands_in is None:

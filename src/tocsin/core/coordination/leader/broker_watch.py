@@ -20,7 +20,7 @@ from tocsin.core.coordination.state.state import State
 from tocsin.core.machine import Effect, Event, Say, Send
 from tocsin.core.survival.detection import Detector, Suspicion
 from tocsin.core.survival.refuges import FULL, STEP, RefugePlan
-from tocsin.model.network import Role, broker_address
+from tocsin.model.network import BrokerInfo, Role, broker_address
 from tocsin.wire.internal.commands import Lost
 from tocsin.wire.internal.control import Beat, Links, Pulse
 
@@ -29,6 +29,7 @@ RANK_US: Final = 100_000  # … between two rankings while brokers come and go: 
 REFRESH_US: Final = 450_000  # between two rankings while nobody does
 # Between two answers to one broker that tell nothing new; a little less than the second that it expects.
 PULSE_US: Final = 900_000
+HALF_FULL: Final = FULL // 2  # from which on a broker's guests go to a standby, whatever the settings say
 ANSWERS: Final = (
     3  # … of which so many fall into the shortest silence that is suspicious: two may be lost or late
 )
@@ -60,6 +61,7 @@ class Attention:
         self.detector = self.detecting(options.tuning, now_us)
         self.roles: Mapping[str, Role] = {}  # brokers that are told to start again → their next role
         self._state = state
+        self._guests_stay = options.guests_stay
         self._loads: dict[str, int] = {}
         self._refuges = RefugePlan()
         # Broker → when it had its last pulse, and the number of its last notice then.
@@ -115,7 +117,7 @@ class Attention:
         self.balance.heard(beat, now_us)
         member = self._state.members[broker]
         refuges = self._refuges.news(member.info, beat.refuges)
-        homes = self._refuges.homes(beat.homes) if beat.homes else None
+        homes = self._homes(beat) if beat.homes else None
         told_us, noticed = self._told.get(broker, (0, -1))
         pause_us = min(PULSE_US, self.detector.least_patience_us(broker) // ANSWERS)
         moves = self.balance.moves(member.info, self._refuges, now_us)
@@ -129,6 +131,14 @@ class Attention:
             state.epoch, member.incarnation, member.noticed, refuges, homes, number, state.level, moves, role
         )
         return [Send(to=broker_address(broker), message=pulse)]
+
+    def _homes(self, beat: Beat) -> tuple[tuple[str, BrokerInfo], ...]:
+        """Of the homes of a broker's guests those to which they go now. Where guests stay, a standby is none, unless
+        the broker needs the room."""
+        found = self._refuges.homes(beat.homes)
+        if not self._guests_stay or beat.load >= HALF_FULL:
+            return found
+        return tuple((name, info) for name, info in found if not info.certified)
 
     def greet(self) -> list[Effect]:
         """Tell all brokers who leads; they answer with a beat."""

@@ -28,6 +28,8 @@ from tocsin.core.coordination.leader.backup_planning import LOOK_US, PlanClock, 
 from tocsin.core.coordination.leader.balancing import DrainOrders
 from tocsin.core.coordination.leader.broker_watch import Attention, Presence
 from tocsin.core.coordination.leader.drafting import Draft, Drafter
+from tocsin.core.coordination.leader.pinning import Pins
+from tocsin.core.coordination.leader.placing import Placing
 from tocsin.core.coordination.leader.promotions import Promotions, StandbyTold, links_of
 from tocsin.core.coordination.leader.recruiting import RESTART_US, Network, Recruiting
 from tocsin.core.coordination.leader.rerouting import Rerouting
@@ -47,6 +49,7 @@ from tocsin.wire.internal.commands import (
     Left,
     Logged,
     Lost,
+    Placed,
     Planned,
     Promoted,
     Raised,
@@ -98,9 +101,10 @@ class Leader:
         now_us: int,
         uncovered: Callable[[], int] = lambda: 0,
         orders: DrainOrders | None = None,
+        pins: Pins | None = None,
     ) -> None:
         """The state is that of the log, whose last entry is ``Elected`` at ``position``. ``uncovered``: the bytes of
-        the log that no snapshot covers; ``orders``: the brokers to empty."""
+        the log that no snapshot covers; ``orders``: the brokers to empty; ``pins``: who has to carry which slots."""
         self.state = state
         self.previous = position  # of the last batch
         self.asked = ""  # the append whose answer is awaited
@@ -124,6 +128,9 @@ class Leader:
         self._promotions = self.promoting(options.promote_after_us)
         self.recruits = self.recruiting(options.recruit)
         self.rerouting = Rerouting(state)
+        self.placing = Placing(
+            state, self._clearance.has_seen, lambda: self.attention.balance.ordered, pins or Pins()
+        )
         self._above_us: int | None = None  # since when everybody speaks a higher level than the network's
         self._raise_after_us = options.raise_after_us
         self._paced_us = 0  # nothing is appended before: the last batch was news for very many
@@ -406,6 +413,16 @@ class Leader:
         self._waiting += commands
         return [*said, *self.pump(now_us)] if commands else []
 
+    # ── tiers ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def place(self, now_us: int) -> list[Effect]:
+        """Say in the log which slots move, unless what was said before is still on its way there."""
+        if self._appends or any(isinstance(each, Placed) for each in self._waiting):
+            return []
+        commands = self.placing.look(now_us)
+        self._waiting += commands
+        return self.pump(now_us) if commands else []
+
     # ── backups ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def look_at_plan(self, now_us: int) -> list[Effect]:
@@ -421,7 +438,7 @@ class Leader:
         if due or self._promotions.is_pending(now_us):
             links = links_of(self.rerouting.distances.rows())
             effects += self._promotions.ask(self.state.survival, self._infos(), links)
-        return [*effects, *self.promote(now_us), *self._reroute(now_us)]
+        return [*effects, *self.promote(now_us), *self._reroute(now_us), *self.place(now_us)]
 
     def _infos(self) -> list[BrokerInfo]:
         return [member.info for member in self.state.members.values()]

@@ -62,6 +62,10 @@ class ClearanceWaits:
         self._about: dict[str, _Wait] = {}
         self._recent: deque[_Wait] = deque()  # the waits that are about something, oldest first
 
+    def has_seen(self, broker: str) -> bool:
+        """Whether a broker has applied any notice, as far as this leader knows."""
+        return broker in self._seen
+
     def waits(self, speaker: str, about: Collection[str] = ()) -> bool:
         """Whether an earlier command of this broker, or one about the same, is not clear."""
         return speaker in self._waits or any(each in self._about for each in about)

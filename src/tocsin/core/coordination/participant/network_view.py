@@ -41,12 +41,14 @@ from tocsin.core.coordination.participant.signals import (
     StreamsDescribed,
 )
 from tocsin.core.machine import Effect
+from tocsin.core.tiers.slots import Slots, gate_of, is_gate
 from tocsin.model.network import BrokerInfo, Route
 from tocsin.model.stream import Metadata
 from tocsin.query import Query, parse
 from tocsin.wire.internal.notices import (
     Backed,
     Bypass,
+    Carriers,
     Changed,
     Described,
     Item,
@@ -70,7 +72,9 @@ class NetworkView:
         self.peers: dict[str, BrokerInfo] = {}  # of those routes, of detours, and of brokers that it watches
         self.quiet: frozenset[str] = frozenset()  # of them, those that it only watches
         self.bypass = Bypass()
-        self._routes_to: Counter[str] = Counter()  # peer → how many routes lead there; never 0
+        self.tiers: dict[str, Slots] = {}  # by the names that routes have for them
+        self._members: dict[str, BrokerInfo] = {}  # of all tiers
+        self._routes_to: Counter[str] = Counter()  # peer or tier → how many routes lead there; never 0
         # Query → topic → metadata, of each query that was answered.
         self.sets: dict[str, dict[str, Metadata]] = {}
         self._describes = False  # something was ever said of streams that are published here
@@ -115,6 +119,7 @@ class NetworkView:
         places: dict[str, Moved] = {}
         stands_in: dict[str, int] = {}
         bypass = Bypass() if fresh else self.bypass
+        tiers = {} if fresh else dict(self.tiers)
         for item in items:
             match item:
                 case Routes():
@@ -149,13 +154,20 @@ class NetworkView:
                 case Bypass():
                     bypass = item
                     infos.update((peer.id, peer) for peer in item.peers)
+                case Carriers(tier=tier, moves=moves):
+                    tiers[gate_of(tier)] = tiers.get(gate_of(tier), Slots()).after(moves.each())
+                    if item.gone:
+                        del tiers[gate_of(tier)]
+                    infos.update((peer.id, peer) for peer in item.peers)
         if described or (fresh and self._describes):
             self._describes = True
             effects.append(StreamsDescribed(streams=described, whole=fresh))
         lost = set(self.vacancies)
         effects += self._take_places(places, stands_in, fresh)
         before, self.bypass = self.bypass, bypass
-        routed = self._take_routes(added, removed, infos, back=not lost <= self.vacancies.keys())
+        tiers_before, self.tiers = self.tiers, tiers
+        back = not lost <= self.vacancies.keys()
+        routed = self._take_routes(added, removed, infos, again=back or tiers_before != tiers)
         if before.around != bypass.around:
             routed.append(DetoursChanged(around=dict(bypass.around)))
         return [*routed, *effects]
@@ -195,9 +207,9 @@ class NetworkView:
         removed: Mapping[Route, None],
         infos: Mapping[str, BrokerInfo],
         *,
-        back: bool,
+        again: bool,
     ) -> list[Effect]:
-        """``back``: a broker is lost no longer, so that the routes to it are to be looked at again."""
+        """``again``: routes are to be looked at again, as a broker is lost no longer, or tiers are others."""
         came = [route for route in added if route not in self.routes]
         went = [route for route in removed if route in self.routes]
         for route in came:
@@ -208,15 +220,25 @@ class NetworkView:
             self._routes_to[route.peer] -= 1
             if not self._routes_to[route.peer]:
                 del self._routes_to[route.peer]
-        known = {**self.peers, **infos}
-        carrying = {*self._routes_to, *(peer.id for peer in self.bypass.peers)}
+        known = {**self._members, **self.peers, **infos}
+        members = frozenset[str]().union(*(slots.members for slots in self.tiers.values()))
+        self._members = {each: known[each] for each in sorted(members) if each in known}
+        carrying = {peer for peer in self._routes_to if not is_gate(peer)}
+        carrying |= {peer.id for peer in self.bypass.peers}
+        for gate, slots in self.tiers.items():
+            if gate in self._routes_to:
+                carrying |= slots.members & self._members.keys()
         quiet = frozenset(peer.id for peer in self._backed.watched) - carrying
         peers = {peer: known[peer] for peer in sorted(carrying | quiet)}
-        if not came and not went and (peers, quiet) == (self.peers, self.quiet) and not back:
+        if not came and not went and (peers, quiet) == (self.peers, self.quiet) and not again:
             return []
         self.peers, self.quiet = peers, quiet
         changed = RoutesChanged(
-            added=tuple(came), removed=tuple(went), peers=tuple(peers.values()), quiet=quiet
+            added=tuple(came),
+            removed=tuple(went),
+            peers=tuple(peers.values()),
+            quiet=quiet,
+            tiers=dict(self.tiers),
         )
         return [changed]
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from tocsin.core.machine import Effect, Event
+from tocsin.core.tiers.slots import Slots
 from tocsin.model.network import BrokerInfo, Role, Route, Scheme
 from tocsin.model.stream import Metadata
 from tocsin.wire.internal.commands import ClientAway, ClientBack, ClientGone, Streams
@@ -201,12 +202,14 @@ class RoutesChanged(Effect, frozen=True, kw_only=True):
     """Change the forwarding table, and have a link to each peer and to nobody else.
 
     Peers are the brokers that routes and detours lead to, and those that this broker backs. To the **quiet** ones of
-    them nothing leads: their links only show that they end."""
+    them nothing leads: their links only show that they end. ``tiers`` are all there are, by the names that routes have
+    for them."""
 
     added: tuple[Route, ...]
     removed: tuple[Route, ...]
     peers: tuple[BrokerInfo, ...]
     quiet: frozenset[str] = frozenset()
+    tiers: Mapping[str, Slots] = {}
 
 
 class DetoursChanged(Effect, frozen=True, kw_only=True):

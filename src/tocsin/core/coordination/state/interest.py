@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 from tocsin.core.forwarding.routes import RouteChange, RoutePlan
+from tocsin.core.tiers.slots import is_gate
 from tocsin.model.network import BrokerInfo, Route
 from tocsin.wire.internal.commands import split
 from tocsin.wire.internal.notices import Routes
@@ -57,7 +58,7 @@ class Interest:
         self._note(self.plan.leave(broker))
 
     def shun(self, hubs: Iterable[str]) -> None:
-        """These routing brokers carry no traffic."""
+        """These routing brokers carry nothing."""
         self._note(self.plan.shun(hubs))
 
     def want(self, broker: str, texts: Iterable[str]) -> None:
@@ -119,7 +120,7 @@ class Interest:
         for run in split(sorted(routes, key=_order), _bytes):
             added = tuple(route for route in run if routes[route])
             removed = tuple(route for route in run if not routes[route])
-            peers = sorted({route.peer for route in added})
+            peers = sorted({route.peer for route in added if not is_gate(route.peer)})
             told.append(Routes(added, removed, tuple(self.plan.brokers[peer] for peer in peers)))
         return told
 

@@ -4,7 +4,7 @@ Derived state (routes, which streams satisfy which queries, counts of interests)
 snapshot can be wrong only about what brokers declared.
 
 A snapshot is a sequence of items, each about one thing, in an order in which each can be put back when it is read:
-the head, incarnations, clients, queries, streams, members, their interests, takeovers, and cut links.
+the head, incarnations, clients, queries, streams, tiers, members, their interests, takeovers, and cut links.
 A piece holds whole items, so that neither reading nor working out has to be done at once: ``rebuild`` gives way after
 each slice of them.
 
@@ -22,10 +22,12 @@ from tocsin.core.coordination.names import SLICE
 from tocsin.core.coordination.state.backups import Backups, Vacancy
 from tocsin.core.coordination.state.publishers import Client, Keys, Stream
 from tocsin.core.coordination.state.state import Member, State, wants_messages
+from tocsin.core.tiers.slots import Slots
 from tocsin.errors import Malformed
 from tocsin.model.network import BrokerInfo
 from tocsin.model.versions import LEVEL_0_1_0, Levels, Packed
 from tocsin.wire.internal.commands import Limits, split
+from tocsin.wire.internal.slots import SlotMoves
 
 PIECE_BYTES: Final = 512 << 10  # before the item that passes it
 
@@ -150,6 +152,13 @@ class _Debt(_Item, array_like=True, tag=15, gc=False):
     at_us: int
 
 
+class _Tier(_Item, array_like=True, tag=16, gc=False):
+    """The slots of a tier. In front of the members: who is in it follows from them."""
+
+    tier: str
+    moves: SlotMoves
+
+
 _AnyItem = (
     _Head
     | _Incarnation
@@ -167,6 +176,7 @@ _AnyItem = (
     | _Cut
     | _Shunned
     | _Debt
+    | _Tier
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -222,6 +232,10 @@ def _items(state: State) -> Iterator[_Item]:
         yield _Stream(topic, s.keys, s.origin, first, s.permanent, s.after, s.absent_us, s.owner)
         for run in further:
             yield _Publishers(topic, run)
+    for tier, table in sorted(state.tiers.tables.items()):
+        slots = table.slots
+        pairs = zip(slots.carriers, slots.deputies, strict=True)
+        yield _Tier(tier, SlotMoves.of(dict(enumerate(pairs))))
     for m in state.members.values():
         yield _Member(m.info, m.incarnation, m.applied, m.noticed, m.speaks)
     for broker, member in state.members.items():
@@ -332,6 +346,8 @@ def _put_back(state: State, item: _AnyItem, size: int) -> Iterator[int]:
         case _Shunned(hubs=hubs):
             state.interest.shun(hubs)
             state.interest.settle()
+        case _Tier(tier=tier, moves=moves):
+            state.tiers.restore(tier, Slots().after(moves.each()))
         case _Debt(user=user):
             state.spending.debts[user] = (item.size, item.at_us)
 

@@ -81,6 +81,10 @@ def _bypass(item: Any) -> int:
     return BROKER_BYTES * (1 + len(item.around) + len(item.peers))
 
 
+def _carriers(item: Any) -> int:
+    return ITEM_BYTES * (1 + len(item.moves.names)) + 5 * len(item.moves) + BROKER_BYTES * len(item.peers)
+
+
 def _other(item: Any) -> int:
     return BROKER_BYTES
 
@@ -93,4 +97,5 @@ _SIZES: Final[Mapping[type[notices.Item], Callable[[Any], int]]] = {
     notices.QuerySet: _set,
     notices.Routes: _routes,
     notices.Bypass: _bypass,
+    notices.Carriers: _carriers,
 }

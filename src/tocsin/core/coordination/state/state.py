@@ -30,6 +30,7 @@ from tocsin.core.coordination.state.matching import Matching, Turn
 from tocsin.core.coordination.state.outcome import Outcome
 from tocsin.core.coordination.state.publishers import Keys, PublisherDirectory
 from tocsin.core.coordination.state.spending import Spending
+from tocsin.core.coordination.state.tiers import Tiers
 from tocsin.model.network import BrokerInfo
 from tocsin.model.stream import LISTING, SYSTEM_KEYS, Diff
 from tocsin.model.versions import LEVEL_0_1_0, Levels, common, fits
@@ -47,6 +48,7 @@ from tocsin.wire.internal.commands import (
     Limits,
     Logged,
     Lost,
+    Placed,
     Planned,
     Promoted,
     Queries,
@@ -99,6 +101,7 @@ class State:
         self.askers: dict[str, dict[str, None]] = {}  # query → the brokers that ask it
         self.survival = Survival()
         self.detours = Detours()
+        self.tiers = Tiers()
 
     # ── applying ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -141,8 +144,10 @@ class State:
                 case Elected(limits=limits, level=level, speaks=speaks):
                     self.limits, self.led = limits, speaks
                     self.level = max(self.level, level)
+                    self._settle(outcome, ())
                 case Raised(level=level):
                     self.level = max(self.level, level)
+                    self._settle(outcome, ())
                 case Lost(broker=broker, incarnation=incarnation):
                     if self.is_member(broker, incarnation):
                         row = row or {}
@@ -157,6 +162,8 @@ class State:
                 case Shunned(hubs=hubs):
                     self.interest.shun(hubs)
                     self._settle(outcome, ())
+                case Placed(tier=tier, moves=moves):
+                    self.tiers.place(tier, moves.each())
                 case Refreshed(broker=broker, incarnation=incarnation):
                     if self.is_member(broker, incarnation):
                         outcome.fresh[broker] = None
@@ -167,6 +174,8 @@ class State:
         if self.detours.changed:
             for broker, items in self.detours.settle(self._infos()).items():
                 outcome.announce((broker,), items)
+        if self.tiers.changed:
+            outcome.announce(self.members.keys(), self.tiers.settle(self._infos()))
         self._complete(outcome)
         self.told += outcome.size
         return outcome
@@ -272,6 +281,7 @@ class State:
         self.interest.join(info)
         self.survival.joined(info.id)
         self.detours.joined(info.id)
+        self.tiers.joined(info.id)
         outcome.fresh[info.id] = None
 
     def _part(self, broker: str) -> None:
@@ -389,6 +399,8 @@ class State:
                 position = 0 if stream is None else stream.after
                 self._tell_turn(outcome, topic, before, after, turn, position, heard)
             self._tell_publishers(outcome, topic, before, heard)
+        if self.level:  # not while a log of release 0.1.0 is read, in which nobody said who carries what
+            self.tiers.follow(self.interest.plan.tiers)
         alike: dict[
             int, tuple[Sequence[notices.Item], list[str]]
         ] = {}  # by identity: those told the same share it
@@ -454,6 +466,7 @@ class State:
         items += (notices.Described(topic, keys) for topic, keys in self.presence.described_at(broker))
         items += self.survival.everything(broker, self._infos())
         items += self.detours.everything(broker, self._infos())
+        items += self.tiers.everything(self._infos())
         return items
 
     def _infos(self) -> dict[str, BrokerInfo]:

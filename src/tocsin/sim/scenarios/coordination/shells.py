@@ -27,6 +27,7 @@ from tocsin.core.coordination.participant.signals import (
     StreamRefused,
     StreamsDescribed,
 )
+from tocsin.core.tiers.slots import Slots, is_gate, slot_of
 from tocsin.model.network import Address, BrokerInfo, Route, Scope, broker_address
 from tocsin.model.stream import Metadata
 from tocsin.sim.world import World
@@ -51,6 +52,7 @@ class Shell:
 
     def __init__(self) -> None:
         self.routes: dict[Route, None] = {}
+        self.tiers: dict[str, Slots] = {}
         self.sets: dict[str, dict[str, Metadata]] = {}
         self.known_us: dict[str, int] = {}  # query → when it was answered
         self.described: dict[str, Metadata] = {}  # metadata of the streams that are published here
@@ -124,18 +126,24 @@ class Shells:
 
     def _send(self, address: Address, message: Message, scope: Scope, cluster: str) -> None:
         routes = self.shells[address].routes
+        tiers, slot = self.shells[address].tiers, slot_of(message.topic)
         peers = dict.fromkeys(
             route.peer for route in routes if route.scope is scope and matches(route.filter, message.topic)
         )
-        for peer in map(broker_address, peers):
+        for name in peers:
+            carries = is_gate(name)
+            peer = broker_address(tiers[name].carriers[slot] if carries else name)
             if scope is Scope.TRANSIT and self.infos[peer].cluster == cluster:
                 continue
             at_us = self._world.now_us + 1 + self._chance.below(HOP_MAX_US)
-            self._world.at(at_us, partial(self._arrive, peer, message, cluster))
+            self._world.at(at_us, partial(self._arrive, peer, message, cluster, carries))
 
-    def _arrive(self, address: Address, message: Message, cluster: str) -> None:
-        if self._world.machine(address) is not None:
+    def _arrive(self, address: Address, message: Message, cluster: str, carries: bool) -> None:
+        if self._world.machine(address) is None:
+            return
+        if not carries or self.infos[address].cluster != cluster:
             self._deliver(address, message)
+        if carries:
             self._send(address, message, Scope.TRANSIT, cluster)
 
     def _deliver(self, address: Address, message: Message) -> None:
@@ -151,6 +159,7 @@ class Shells:
         for route in effect.removed:
             del routes[route]
         routes.update(dict.fromkeys(effect.added))
+        self.shells[address].tiers = dict(effect.tiers)
 
     def _know(self, address: Address, effect: QuerySetKnown) -> None:
         shell = self.shells[address]

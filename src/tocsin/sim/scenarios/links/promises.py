@@ -9,6 +9,7 @@ from typing import Final
 from tocsin.config import Settings
 from tocsin.core.coordination.participant.participant import Participant
 from tocsin.core.coordination.state.state import State
+from tocsin.core.tiers.slots import is_gate, slot_of
 from tocsin.model.network import Address, Scope
 from tocsin.ports import Entry
 from tocsin.sim.faults.kinds import Crash, Pause
@@ -251,5 +252,7 @@ def participant_at(world: World, name: str) -> Participant:
 
 
 def _peers(world: World, name: str, scope: Scope, topic: str) -> list[str]:
-    routes = participant_at(world, name).picture.routes
-    return sorted({each.peer for each in routes if each.scope is scope and each.filter == topic})
+    picture = participant_at(world, name).picture
+    named = {each.peer for each in picture.routes if each.scope is scope and each.filter == topic}
+    slot = slot_of(topic)
+    return sorted({picture.tiers[each].carriers[slot] if is_gate(each) else each for each in named})

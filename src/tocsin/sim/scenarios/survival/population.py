@@ -204,6 +204,10 @@ def promises(
     residents = [each for each in programs if isinstance(each, Resident)]
     lasting = [each for each in residents if each.lasts]
     listeners = [each for each in programs if isinstance(each, Listener)]
+    # A member of a group may get what another has had; and a new session, what the one before it brought.
+    remembering = [
+        each for each in listeners if getattr(each, "lasts", True) and not getattr(each, "group", "")
+    ]
     mortals = [each for each in programs if isinstance(each, Mortal)]
     written, once = Written(lambda publication: key_of(publication.payload)), WillsOnce(mortals)
     until_us, notice_us = setting.trouble_us + setting.settle_us, setting.pace.notice_s * MILLION
@@ -214,7 +218,7 @@ def promises(
         Shared(brokers, written, [each for each in programs if isinstance(each, Subscriber)]),
         NothingGivenUp(brokers, written, lasting),
         OnlyUnsettledAgain(brokers, written, lasting),
-        ToldOnce(written, [each for each in listeners if not getattr(each, "group", "")]),
+        ToldOnce(written, remembering),
         Heard(listeners),
         OneOwner(),
         SessionsLast({each.name: each for each in programs}, notice_us),
@@ -231,7 +235,7 @@ def promises(
         NobodyIsOusted(),
         Recovers(programs, setting.trouble_us + setting.recovery_us),
         in_the_end,
-        Settled(programs, brokers),
+        Settled(programs, brokers, written),
         CopiesAgree(brokers),
     ]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from tests.unit.core.coordination.desk import OPTIONS
 from tocsin.core.coordination.leader.balancing import DrainOrders
-from tocsin.core.coordination.leader.broker_watch import Attention
+from tocsin.core.coordination.leader.broker_watch import HALF_FULL, Attention
 from tocsin.core.coordination.state.state import State
 from tocsin.core.machine import Send
-from tocsin.model.network import BrokerInfo, Role, broker_address
+from tocsin.model.network import BrokerInfo, Entrance, Role, Scheme, broker_address
 from tocsin.wire.internal.commands import Joined, Left, Lost, Said
 from tocsin.wire.internal.control import Beat, Pulse
 
@@ -58,3 +60,24 @@ def test_doors_hear_loads_in_steps_and_drained_brokers_as_full() -> None:
     for name, load in (("a", 0), ("b", 123), ("c", 1_001), ("d", 0)):
         attention.beat(Beat(name, 7, 0, load=load, number=1), 0)
     assert attention.loads() == {"b": 100, "c": 1_000, "d": 1_000}
+
+
+def homes_of_guests(load: int, *, stay: bool) -> tuple[str, ...]:
+    """The homes that a leader names to a broker so full, of which one is another broker, and one a standby's place."""
+    entrances = (Entrance(Scheme.MQTT, "h:1883"),)
+    state = state_of("host")
+    for info in (
+        BrokerInfo("back", "lan", Role.EDGE, "h", 1, entrances=entrances),
+        BrokerInfo("lost", "lan", Role.EDGE, "h", 1, entrances=entrances, certified="spare"),
+    ):
+        state.apply(0, (Said(info.id, 7, 1, (Joined(info),)),))
+    attention = Attention(state, msgspec.structs.replace(OPTIONS, guests_stay=stay), 0)
+    (effect,) = attention.beat(Beat("host", 7, 0, load=load, homes=("back", "lost"), number=1), 0)
+    assert isinstance(effect, Send) and isinstance(effect.message, Pulse)
+    return tuple(name for name, _ in effect.message.homes or ())
+
+
+def test_guests_go_home_to_a_standby_unless_they_may_stay() -> None:
+    assert homes_of_guests(HALF_FULL - 1, stay=False) == ("back", "lost")
+    assert homes_of_guests(HALF_FULL - 1, stay=True) == ("back",), "until their own broker is back"
+    assert homes_of_guests(HALF_FULL, stay=True) == ("back", "lost"), "their host needs the room"

@@ -134,15 +134,15 @@ def test_a_hub_that_is_shunned_carries_nothing_and_a_snapshot_keeps_it() -> None
     edge = BrokerInfo("s", "south", Role.EDGE, "127.0.0.1", 1)
     state = joined(INFOS["a"], hub, edge)
     state.apply(1, [Said("s", 1, 2, (Interests(("t",)),))])
-    assert state.interest.plan.routes("a") == {Route(Scope.ORIGIN, "hub", "t")}
+    assert state.interest.plan.routes("a") == {Route(Scope.ORIGIN, "@south", "t")}
     outcome = state.apply(2, [Shunned(("hub",))])
     straight = Route(Scope.ORIGIN, "s", "t")
     assert state.interest.plan.routes("a") == {straight} and state.interest.plan.routes("hub") == {straight}
-    assert Routes((straight,), (Route(Scope.ORIGIN, "hub", "t"),), (edge,)) in outcome.items["a"]
+    assert Routes((straight,), (Route(Scope.ORIGIN, "@south", "t"),), (edge,)) in outcome.items["a"]
     restored = restore(take(state))
     assert restored.interest.plan.routes("a") == {straight}
     restored.apply(3, [Shunned(())])
-    assert restored.interest.plan.routes("a") == {Route(Scope.ORIGIN, "hub", "t")}
+    assert restored.interest.plan.routes("a") == {Route(Scope.ORIGIN, "@south", "t")}
 
 
 def hears(picture: NetworkView, *items: Item, fresh: bool = False) -> list[object]:

@@ -31,6 +31,7 @@ from tocsin.wire.internal.commands import (
     Lost,
     Planned,
     Queries,
+    Raised,
     Refreshed,
     Said,
     Streams,
@@ -146,7 +147,7 @@ def test_a_joining_stream_reaches_its_queries_and_gets_a_route() -> None:
     assert isinstance(joined, notices.Joined) and joined.topic == "lamps/1"
     (route,) = of(notices.Routes, outcome, "north")
     assert isinstance(route, notices.Routes)
-    assert route.added == (Route(Scope.ORIGIN, "hub", "lamps/1"),) and route.peers == (HUB,)
+    assert route.added == (Route(Scope.ORIGIN, "@s", "lamps/1"),) and route.peers == ()
     assert outcome.concerned == {"north": {"south", "hub"}}
 
 
@@ -322,12 +323,21 @@ def test_what_comes_after_a_leave_has_no_effect() -> None:
 
 
 def test_senders_are_told_when_a_broker_changes_its_address() -> None:
-    talk = Talk("north", "hub")
-    talk.say("hub", Interests(("a",)))
-    moved = type(HUB)(HUB.id, HUB.cluster, HUB.role, "10.0.0.1", 9)
-    outcome = talk.state.apply(0, (Said("hub", 2, 1, (Joined(moved), Interests(("a",)))),))
+    talk = Talk("north", "south")
+    talk.say("south", Interests(("a",)))
+    moved = type(SOUTH)(SOUTH.id, SOUTH.cluster, SOUTH.role, "10.0.0.1", 9)
+    outcome = talk.state.apply(0, (Said("south", 2, 1, (Joined(moved), Interests(("a",)))),))
     routes = of(notices.Routes, outcome, "north")
     assert any(isinstance(each, notices.Routes) and moved in each.peers for each in routes)
+
+
+def test_everybody_is_told_when_a_member_of_a_tier_changes_its_address() -> None:
+    talk = Talk("north", "hub")
+    talk.state.apply(0, (Raised(1),))
+    moved = type(HUB)(HUB.id, HUB.cluster, HUB.role, "10.0.0.1", 9)
+    outcome = talk.state.apply(0, (Said("hub", 2, 1, (Joined(moved),)),))
+    (carriers,) = of(notices.Carriers, outcome, "north")
+    assert carriers == notices.Carriers("s", peers=(moved,))
 
 
 def test_who_asks_for_it_is_told_everything() -> None:

@@ -1,0 +1,181 @@
+"""A cloud of routing brokers carries between clusters of edge brokers: real processes and real clients at QoS 0."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.integration.running import up
+from tests.integration.test_elsewhere import address
+from tocsin.client import AsyncClient
+from tocsin.client.address import Server
+
+pytestmark = pytest.mark.timeout(240)
+STEP_S = 90.0
+PUBLISH_S = 0.01
+CLOUD = ("cloud-1", "cloud-2", "cloud-3")
+TOPICS = tuple(f"line/{number}" for number in range(12))
+BROKERS = json.dumps(
+    [
+        *({"id": each, "cluster": "cloud", "role": "routing"} for each in CLOUD),
+        {"id": "east-1", "cluster": "east"},
+        {"id": "west-1", "cluster": "west"},
+    ]
+)
+
+
+@pytest.fixture
+def network() -> Iterator[dict[str, Any]]:
+    with up("--set", f"brokers={BROKERS}", level="error") as line:
+        yield line
+
+
+async def tocsin(network: dict[str, Any], *words: str) -> Any:
+    """What a verb says in JSON."""
+    port = network["nats"][0].rpartition(":")[2]
+    options = (
+        "--json",
+        "--state",
+        network["state"],
+        "--set",
+        f"nats.port={port}",
+        "--set",
+        f"brokers={BROKERS}",
+    )
+    running = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tocsin", *words, *options), stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await running.communicate()
+    return json.loads(out)
+
+
+async def members(network: dict[str, Any], fits: Callable[[dict[str, int]], bool]) -> dict[str, int]:
+    """How many slots each member carries, once that is such."""
+    async with asyncio.timeout(STEP_S):
+        while True:
+            tiers = await tocsin(network, "routing", "status")
+            found = {each["broker"]: each["slots"] for tier in tiers for each in tier["members"]}
+            if fits(found):
+                return found
+            await asyncio.sleep(0.2)
+
+
+def even(carried: dict[str, int]) -> bool:
+    return sorted(carried.values()) == [341, 341, 342]
+
+
+class Traffic:
+    """Numbered messages from a client in the east to one in the west, on all topics in turn."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.heard: dict[str, list[int]] = {each: [] for each in TOPICS}
+
+    def since(self, number: int) -> list[int]:
+        """What was heard of what was sent from a number on."""
+        return [each for heard in self.heard.values() for each in heard if each >= number]
+
+    async def flows(self, messages: int = 100) -> None:
+        """Wait until as many messages as that, sent from now on, have all come."""
+        async with asyncio.timeout(STEP_S):
+            while True:
+                first = self.sent
+                while self.sent < first + messages:
+                    await asyncio.sleep(PUBLISH_S)
+                for _ in range(100):
+                    if {*range(first, first + messages)} <= {*self.since(first)}:
+                        return
+                    await asyncio.sleep(PUBLISH_S)
+
+
+@contextlib.asynccontextmanager
+async def traffic(network: dict[str, Any]) -> AsyncIterator[Traffic]:
+    found = Traffic()
+    async with (
+        AsyncClient([Server(*address(network, "west-1"))]) as subscriber,
+        AsyncClient([Server(*address(network, "east-1"))]) as publisher,
+    ):
+        listening = await subscriber.subscribe("line/+")
+
+        async def hear() -> None:
+            async for message in listening:
+                found.heard[message.topic].append(int(message.payload))
+
+        async def publish() -> None:
+            while True:
+                await publisher.publish(TOPICS[found.sent % len(TOPICS)], b"%d" % found.sent)
+                found.sent += 1
+                await asyncio.sleep(PUBLISH_S)
+
+        tasks = [asyncio.create_task(hear()), asyncio.create_task(publish())]
+        try:
+            await found.flows()
+            yield found
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_members_share_and_moves_cost_no_message(network: dict[str, Any]) -> None:
+    await members(network, even)
+    async with traffic(network) as flowing:
+        began = flowing.sent
+        for broker in ("cloud-1", "cloud-2"):
+            await tocsin(network, "drain", broker)
+            carried = await members(network, lambda found, broker=broker: not found[broker])  # type: ignore[misc]
+            assert sum(carried.values()) == 1_024
+            await tocsin(network, "drain", broker, "--undo")
+            await members(network, even)
+        await flowing.flows()
+        ended = max(flowing.since(began))
+        for topic, heard in flowing.heard.items():
+            assert heard == sorted(set(heard)), f"{topic}: each once, in order"
+        lost = {*range(began, ended + 1)} - {*flowing.since(began)}
+        assert not lost
+        await pinned(network)
+        explained = await tocsin(network, "explain", "route", "line/1", "--from", "east-1")
+        (over,) = explained["over"]
+        assert over["tier"] == "cloud" and over["carrier"] in CLOUD and over["deputy"] in CLOUD
+        assert [each["broker"] for each in over["onward"]] == ["west-1"]
+
+
+async def pinned(network: dict[str, Any]) -> None:
+    """Every member in turn gets a topic."""
+    for broker in CLOUD:
+        await ordered(network, "line/1", broker)
+        found = await tocsin(network, "explain", "route", "line/1", "--from", "east-1")
+        assert found["over"][0]["carrier"] == broker
+        (tier,) = await tocsin(network, "routing", "status")
+        assert [(each["broker"], each["topic"]) for each in tier["pins"]] == [(broker, "line/1")]
+    await ordered(network, "line/1", "--undo")
+    (tier,) = await tocsin(network, "routing", "status")
+    assert tier["pins"] == []
+
+
+async def ordered(network: dict[str, Any], *words: str) -> None:
+    port = network["nats"][0].rpartition(":")[2]
+    options = ("--state", network["state"], "--set", f"nats.port={port}", "--set", f"brokers={BROKERS}")
+    running = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tocsin", "routing", "pin", *words, *options)
+    )
+    assert await running.wait() == 0
+
+
+async def test_a_killed_member_is_replaced_by_its_deputies(network: dict[str, Any]) -> None:
+    await members(network, even)
+    async with traffic(network) as flowing:
+        os.kill(network["pids"]["broker/cloud-2"], signal.SIGKILL)
+        await flowing.flows()
+        for topic, heard in flowing.heard.items():
+            assert len(heard) == len(set(heard)), f"{topic}: each once"
+        await members(network, even)  # it is started again, and gets its part
+        await flowing.flows()
