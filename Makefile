@@ -29,7 +29,7 @@ test: setup ## run the tests (Debian test programs are installed when missing an
 	@$(PYTEST) -n 4 $(PYTEST_ARGS)
 
 test-slow: setup ## run the long suites: every fault at full length, SEEDS=50 seeds of each scenario
-	@$(PYTEST) -n 2 -m slow $(PYTEST_ARGS)
+	@$(PYTEST) -n 2 -m slow -o timeout=900 $(PYTEST_ARGS)
 
 check: setup ## lint, format check, types, import directions, licences
 	@$(BIN)/ruff check .

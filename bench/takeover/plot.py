@@ -72,7 +72,7 @@ def _repeats(axes: Any, points: Sequence[Again]) -> None:
         for each, x, y in zip(mine, xs, ys, strict=True):
             axes.annotate(each.words, (x, y), xytext=(5, 5), textcoords="offset points", fontsize=8)
     axes.set_ylim(bottom=0)
-    axes.set_xscale("log")
+    axes.set_xlim(left=0)
     drawing.finish(axes, "messages that a client gets again", "bytes a second to both backups", "messages")
 
 

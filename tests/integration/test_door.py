@@ -120,10 +120,13 @@ async def test_one_address_is_enough_while_two_brokers_die() -> None:
         door = Server("127.0.0.1", network["door"]["port"])
         with Phone(door.port) as phone:
             dead: list[str] = []
-            for number in (1, 2):
+            for number, how in (
+                (1, signal.SIGKILL),
+                (2, signal.SIGSTOP),
+            ):  # the sockets of the second stay open
                 assert await asyncio.to_thread(phone.connected.acquire, timeout=DEADLINE_S)
                 dead.append(ask(network, "/v1/broker?client=phone")["broker"])
-                os.kill(network["pids"][f"broker/{dead[-1]}"], signal.SIGKILL)
+                os.kill(network["pids"][f"broker/{dead[-1]}"], how)
                 # A program whose only known broker is dead gets in, and publishes.
                 known = Server(*address(network, dead[-1]))
                 async with asyncio.timeout(DEADLINE_S), AsyncClient([known, door]) as program:
@@ -132,6 +135,7 @@ async def test_one_address_is_enough_while_two_brokers_die() -> None:
                 await asyncio.to_thread(phone.hear, b"message %d" % number)
             assert len(set(dead)) == 2, "the phone was passed on to another broker"
             assert explained(network, dead[0])["broker"] not in dead
+            os.kill(network["pids"][f"broker/{dead[1]}"], signal.SIGCONT)
 
 
 async def test_a_program_away_during_three_changes_of_plan_gets_in() -> None:

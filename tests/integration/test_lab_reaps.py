@@ -37,6 +37,26 @@ def test_the_quick_form_of_the_simulation_has_every_figure(tmp_path: Path) -> No
     assert "`tocsin lab reaps simulation --quick`" in (tmp_path / "summary.md").read_text()
 
 
+@pytest.mark.timeout(PROTOTYPE_DEADLINE_S)
+def test_rates_that_are_measured_here_time_the_simulation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    lab = [sys.executable, "-m", "tocsin", "lab", "reaps"]
+    out = tmp_path / "rates"
+    for command in (
+        [*lab, "rates", "--quick", "--out", str(out)],
+        [*lab, "simulation", "--quick", "--rates", str(out / "rates.json"), "--out", str(tmp_path / "out")],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PROTOTYPE_DEADLINE_S)
+        assert done.returncode == 0, done.stderr
+    measured = json.loads((out / "rates.json").read_text())
+    assert measured["rates"]["single_s"] > 0 and measured["rates"]["client_s"] > 0
+    found = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert found["measured"] == measured
+    assert not list(tmp_path.glob("tocsin-ephemeral-*"))
+
+
 @pytest.mark.slow  # its scene is that of ``tocsin demo``, whose test is quicker
 @pytest.mark.timeout(PROTOTYPE_DEADLINE_S)
 def test_the_quick_prototype_fails_over_every_way_and_loses_nothing(

@@ -141,10 +141,33 @@ async def test_members_share_and_moves_cost_no_message(network: dict[str, Any]) 
             assert heard == sorted(set(heard)), f"{topic}: each once, in order"
         lost = {*range(began, ended + 1)} - {*flowing.since(began)}
         assert not lost
+        await pinned(network)
         explained = await tocsin(network, "explain", "route", "line/1", "--from", "east-1")
         (over,) = explained["over"]
         assert over["tier"] == "cloud" and over["carrier"] in CLOUD and over["deputy"] in CLOUD
         assert [each["broker"] for each in over["onward"]] == ["west-1"]
+
+
+async def pinned(network: dict[str, Any]) -> None:
+    """Every member in turn gets a topic."""
+    for broker in CLOUD:
+        await ordered(network, "line/1", broker)
+        found = await tocsin(network, "explain", "route", "line/1", "--from", "east-1")
+        assert found["over"][0]["carrier"] == broker
+        (tier,) = await tocsin(network, "routing", "status")
+        assert [(each["broker"], each["topic"]) for each in tier["pins"]] == [(broker, "line/1")]
+    await ordered(network, "line/1", "--undo")
+    (tier,) = await tocsin(network, "routing", "status")
+    assert tier["pins"] == []
+
+
+async def ordered(network: dict[str, Any], *words: str) -> None:
+    port = network["nats"][0].rpartition(":")[2]
+    options = ("--state", network["state"], "--set", f"nats.port={port}", "--set", f"brokers={BROKERS}")
+    running = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tocsin", "routing", "pin", *words, *options)
+    )
+    assert await running.wait() == 0
 
 
 async def test_a_killed_member_is_replaced_by_its_deputies(network: dict[str, Any]) -> None:

@@ -46,7 +46,8 @@ NUMBERS: Final = {word: number for number, word in enumerate(TEENS)} | {
     for number, ones in enumerate(["", *TEENS[1:10]])
 }
 TOGETHER: Final = {
-    "survival": ("survival", "survival_wills", "survival_balance", "recruits", "doors")
+    "durable": ("durable", "reading"),
+    "survival": ("survival", "survival_wills", "survival_balance", "recruits", "doors"),
 }  # a row → modules of tests
 
 

@@ -21,6 +21,7 @@ from tocsin.sim.faults.kinds import Crash, CrashTogether, Fault, LeaderLoss, Par
 from tocsin.sim.network import STORE
 from tocsin.sim.runs.runner import run
 from tocsin.sim.runs.scenario import find
+from tocsin.sim.scenarios.survival.programs import Mortal, Pace
 from tocsin.sim.scenarios.survival.promises.bequests import WillsOnce
 from tocsin.wire.internal.replication import Bequest, Update
 
@@ -294,3 +295,35 @@ def test_a_broker_that_says_only_what_is_settled_is_found(monkeypatch: pytest.Mo
     """The broker says only which wills are settled."""
     monkeypatch.setattr(Backup, "sees_to", Backup.is_void)
     assert PUBLISHED in CONNECTED.told()
+
+
+# ── a broker that is taken for lost, and ends
+
+
+@pytest.mark.parametrize(
+    "brokers",
+    [
+        ("north-1", "north-spare", "south-1", "south-2"),
+        ("north-1", "north-2", "south-1"),
+        ("north-1", "south-1"),
+    ],
+    ids=["a standby takes the place", "a local backup stands in", "only a remote one"],
+)
+def test_a_will_outlives_a_false_loss_of_its_broker(brokers: tuple[str, ...]) -> None:
+    """The store does not reach its broker for two seconds. It ends meanwhile, as it is back, or a while later."""
+    for at_ms in (6_800, 7_400, 8_000, 8_040, 8_120, 8_360, 8_800, 9_400):
+        story = Story(
+            brokers=brokers,
+            programs=lambda: [
+                Mortal("anna", ("north-1",), Pace(), 0, 200 * SECOND),
+                Reader("cleo", ("south-1",), "wills/#"),
+            ],
+            plan=[
+                Partition(at_us=6 * SECOND, for_us=2 * SECOND, side=("north-1",), others=(STORE,)),
+                Crash(at_us=at_ms * 1_000, for_us=30 * SECOND, node="north-1"),
+            ],
+            until_us=60 * SECOND,
+        )
+        told = story.told()
+        assert "stands in for a broker that is gone: broker=north-1" in told
+        assert told.count(PUBLISHED.removesuffix(" 1")) == 1, f"it ends at {at_ms} ms"

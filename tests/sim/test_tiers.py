@@ -158,8 +158,8 @@ def deaf_to_orders(patch: pytest.MonkeyPatch) -> None:
     """The leader does not look at who is emptied."""
     made = Placing.__init__
 
-    def init(self: Placing, state: Any, ready: Any, emptied: Any) -> None:
-        made(self, state, ready, lambda: frozenset[str]())
+    def init(self: Placing, state: Any, ready: Any, emptied: Any, pins: Any) -> None:
+        made(self, state, ready, lambda: frozenset[str](), pins)
 
     patch.setattr(Placing, "__init__", init)
 

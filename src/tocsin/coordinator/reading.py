@@ -35,7 +35,7 @@ async def read_state(store: Store, names: StoreNames) -> State:
             problem = str(error)
     raise OperatorError(
         f"the network's state cannot be read: {problem}",
-        "Look at `tocsin coordinator status`, and try again.",
+        "Look at `tocsin coordinator status`, and try again",
     )
 
 

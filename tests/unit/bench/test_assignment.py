@@ -42,7 +42,7 @@ def test_growth_is_measured_and_a_lost_broker_moves_few(
     assert {each.what for each in growth_of(points)} == {"read", "random", "paper", "search", "replan"}
 
 
-def test_a_plan_by_data_keeps_to_capacities_that_a_plan_by_pairs_breaks() -> None:
+def test_a_plan_by_data_keeps_capacities_that_one_by_pairs_breaks() -> None:
     by_data, by_pairs = rates.rated(24, 6.0)
     assert {each.capacity for each in by_pairs.members} == {6.0 * SUBSCRIBERS}
     found = {
@@ -54,7 +54,7 @@ def test_a_plan_by_data_keeps_to_capacities_that_a_plan_by_pairs_breaks() -> Non
     assert "planned by pairs" in rates.words(found[False])
 
 
-def test_the_load_of_a_plan_is_a_brokers_own_and_what_it_backs() -> None:
+def test_a_plans_load_is_a_brokers_own_and_what_it_backs() -> None:
     members = tuple(Member(name, name[0], 100.0) for name in ("a1", "a2", "b1"))
     truth = Demand(members, {"a1": {"k": 2}, "a2": {"l": 1}, "b1": {}}, {"k": 5.0, "l": 40.0})
     made = plan(truth)

@@ -24,15 +24,20 @@ NAMED_MAX = 20  # brokers that a refusal names
 
 async def read_route(settings: Settings, topic: str, broker: str) -> Explained:
     """Ask the store. ``OperatorError`` for a topic or a broker that cannot be."""
-    try:
-        check_topic(topic)
-    except TopicInvalid as error:
-        raise OperatorError(str(error), "Give a topic as publishers have it, without wildcards.") from None
+    checked(topic)
     store = await JetStreamStore.open(settings.nats, "operator", name="tocsin explain route")
     try:
         return explained(await read_state(store, StoreNames(settings.network)), topic, broker)
     finally:
         await store.close()
+
+
+def checked(topic: str) -> None:
+    """``OperatorError`` if nobody can publish to this topic."""
+    try:
+        check_topic(topic)
+    except TopicInvalid as error:
+        raise OperatorError(str(error), "Give a topic as publishers have it, without wildcards") from None
 
 
 def explained(state: State, topic: str, broker: str) -> Explained:
@@ -41,7 +46,7 @@ def explained(state: State, topic: str, broker: str) -> Explained:
         more = f" … ({len(known)} in all)" if len(known) > NAMED_MAX else ""
         raise OperatorError(
             f"the broker {broker!r} is not in the network now",
-            f"Name one of {', '.join(known[:NAMED_MAX])}{more}" if known else "Start brokers first.",
+            f"Name one of {', '.join(known[:NAMED_MAX])}{more}" if known else "Start brokers first",
         )
     return explain_route(state, topic, broker)
 

@@ -27,6 +27,7 @@ from tocsin.runtime.machines.listening import listen_on
 from tocsin.runtime.network.mdns import Announcement, is_wanted
 
 LOOK_S: Final = 1.0  # how often it is asked how full brokers are, or whether a port is free
+LEAVES: Final = 5  # … and how often in that time whether brokers are lost
 
 Listen = Callable[[], Mapping[str, socket.socket]]  # the sockets that listen, by the names of their settings
 
@@ -90,11 +91,19 @@ class DoorKeeper:
             while True:
                 await self._view.look()
                 self._renew()
-                await asyncio.sleep(LOOK_S)
+                for _ in range(LEAVES):
+                    self._leave_the_lost()
+                    await asyncio.sleep(LOOK_S / LEAVES)
         finally:
             if announcement is not None:
                 await announcement.close()
             await self.listener.close()
+
+    def _leave_the_lost(self) -> None:
+        """Have clients come again that were passed on to a broker that is lost."""
+        proxy = self.listener.proxy
+        if proxy is not None and self._view.is_ready:
+            proxy.leave(self._view.directory().is_there)
 
     def _renew(self) -> None:
         try:

@@ -3,7 +3,8 @@
 It dials the broker's port for links, where both sides prove who they are, and sends a PROXY header first
 (``wire.proxy_header``), so that the broker knows the client's own address. If a broker does not answer a client's
 CONNECT at all, the next one is tried. When the broker is lost, the client's connection is closed: it comes again to the
-same door, and is passed on to another broker.
+same door, and is passed on to another broker. The sockets of a broker that hangs stay open, so that the network's word
+that it is lost counts as well (``leave``).
 
 Bounds: DIALS_MAX brokers are dialled at a time; what waits for a slow reader is bounded by not reading from the other
 side, and when more than CONGESTED_MAX connections are slow at once, the one that is slow for longest is closed.
@@ -54,6 +55,14 @@ class Served(Protocol):
     def end(self) -> None: ...
 
 
+class Closed(ConnectionError):
+    """A broker has closed the connection, and said nothing.
+
+    So it does when it stops; and with a client that takes no packet as large as a CONNACK, which is the client's doing.
+    Others are tried, but it is no reason to take this one for gone: the client could choose whom everybody avoids.
+    """
+
+
 class Proxy:
     """Passes clients on. ``silent`` is told of each broker that does not answer."""
 
@@ -63,7 +72,7 @@ class Proxy:
         self._silent = silent
         self._dials = asyncio.Semaphore(DIALS_MAX)
         self._congested: dict[Upstream, None] = {}  # the one that is slow for longest first
-        self.open: dict[Upstream, str] = {}  # → the broker
+        self.open: dict[Upstream, BrokerInfo] = {}  # → the broker, as it was when the client was passed on
         self._log = structlog.get_logger()
 
     async def pass_on(
@@ -73,8 +82,14 @@ class Proxy:
         for each in candidates:
             async with self._dials:
                 upstream = await self._dial(served, each.broker)
-            if upstream is not None and await self._is_answered(upstream, write_header(client) + said):
-                self.open[upstream] = each.broker.id
+            try:
+                answered = upstream is not None and await self._is_answered(
+                    upstream, write_header(client) + said
+                )
+            except Closed:
+                continue
+            if upstream is not None and answered:
+                self.open[upstream] = each.broker
                 served.begin(upstream)
                 upstream.begin()
                 return each.broker.id
@@ -105,6 +120,8 @@ class Proxy:
             async with asyncio.timeout(ANSWER_S):
                 await upstream.answered
                 return True
+        except Closed:
+            raise
         except (OSError, TimeoutError):
             upstream.end()
             return False
@@ -124,6 +141,13 @@ class Proxy:
     def ended(self, upstream: Upstream) -> None:
         self._congested.pop(upstream, None)
         self.open.pop(upstream, None)
+
+    def leave(self, is_there: Callable[[BrokerInfo], bool]) -> None:
+        """Close the connections to brokers that are not there any more, where they were. They may read nothing: so
+        nothing waits for them."""
+        for upstream, broker in tuple(self.open.items()):
+            if not is_there(broker):
+                upstream.abort()
 
     def close(self) -> None:
         for upstream in tuple(self.open):
@@ -187,6 +211,11 @@ class Upstream(asyncio.Protocol):
             asyncio.get_running_loop().call_later(LINGER_S, self._transport.abort)
         self._settle(ConnectionError("ended"))
 
+    def abort(self) -> None:
+        """End the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
     def _settle(self, error: OSError) -> None:
         if not self.answered.done():
             self.answered.set_exception(error)
@@ -221,6 +250,7 @@ class Upstream(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
         self._proxy.ended(self)
-        self._settle(ConnectionError("the broker closed the connection"))
+        words = "the broker closed the connection"
+        self._settle(Closed(words) if error is None else ConnectionError(words))
         if self._begun:
             self._served.end()

@@ -53,6 +53,7 @@ from tocsin.core.coordination.leader.broker_watch import Presence
 from tocsin.core.coordination.leader.election import Election
 from tocsin.core.coordination.leader.leader import Leader
 from tocsin.core.coordination.leader.lease import Lease
+from tocsin.core.coordination.leader.pinning import Pins
 from tocsin.core.coordination.leader.promotions import StandbyTold
 from tocsin.core.coordination.leader.snapshot_reader import (
     AGAIN_US,
@@ -151,6 +152,7 @@ class Coordinator(TableMachine):
         self._ready = False  # the watch has told everything
         self._problem = ""  # why the log cannot be followed
         self._orders = DrainOrders()
+        self._pins = Pins()
         self._lease = Lease(places.table.name, name, options.lease_us)
         self._restorer = Restorer(places.snapshots.name, self._request, options.slice_size)
         self._election = self.electing(name, places, options.limits, self._request, self._record_id)
@@ -268,6 +270,7 @@ class Coordinator(TableMachine):
     def _on_watched(self, event: Watched, now_us: int) -> list[Effect]:
         change = event.change
         self._orders.watched(change)
+        self._pins.watched(change)
         if change.kind == "reset":
             self._ready = False
         if change.key == leases.KEY or change.kind == "reset":
@@ -349,6 +352,7 @@ class Coordinator(TableMachine):
             now_us,
             uncovered=lambda: self._archivist.uncovered_bytes(self.replica),
             orders=self._orders,
+            pins=self._pins,
         )
         facts = {"epoch": self.epoch, "position": position, "coordinator": self.name}
         leads = Say(text="leads", facts=facts)

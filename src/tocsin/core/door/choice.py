@@ -75,6 +75,11 @@ class Directory:
         self._by_address = {entrance.address: each.id for each in known for entrance in each.entrances}
         self._ranked: dict[str, list[tuple[_Rank, BrokerInfo]]] = {}  # by the cluster that is near
 
+    def is_there(self, broker: BrokerInfo) -> bool:
+        """Whether a broker is still there, and where it was: not lost, not moved, and no standby in its place."""
+        now = self.living.get(broker.id)
+        return now is not None and (now.host, now.port) == (broker.host, broker.port)
+
     def broker_of(self, home: str) -> str | None:
         """The broker, there or lost, that a home means: its id or one of its addresses."""
         if home in self.living or home in self.vacancies:

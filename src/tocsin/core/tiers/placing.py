@@ -2,39 +2,56 @@
 
 ``even`` looks at how many slots each member carries: after it no member has two more than another. It moves as few as
 possible, and prefers slots whose deputy is the new carrier: the two change places. It spreads the deputies of each
-carrier's slots over all other members too; another deputy costs nothing.
+carrier's slots over all other members too; another deputy costs nothing. Slots that are pinned count, and stay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from tocsin.core.tiers.slots import Slots
 from tocsin.core.tiers.table import Moves
 
+NO_PINS: Final[Mapping[int, str]] = {}
 SPREAD_MAX: Final = 1  # slots that one member may carry more than another
 
 
-def even(slots: Slots, members: Collection[str], leaving: Collection[str] = ()) -> Moves:
+def even(
+    slots: Slots, members: Collection[str], leaving: Collection[str] = (), pins: Mapping[int, str] = NO_PINS
+) -> Moves:
     """The moves that have every one of these members carry as many slots as the others, give or take one, and those
-    that leave carry none. Slots of other brokers stay where they are."""
+    that leave carry none. ``pins`` are slots that a member is to carry, if it is one of these. Slots of other brokers
+    stay where they are."""
     carried: dict[str, list[int]] = {each: [] for each in sorted(members)}
+    pinned: dict[str, list[int]] = {each: [] for each in carried}
     homeless = []
+    deputies = list(slots.deputies)
     for slot, carrier in enumerate(slots.carriers):
-        if carrier in carried:
+        at = pins.get(slot, "")
+        if at in pinned and (carrier in carried or carrier in leaving):
+            pinned[at].append(slot)
+            if deputies[slot] == at:
+                deputies[slot] = carrier
+        elif carrier in carried:
             carried[carrier].append(slot)
         elif carrier in leaving:
             homeless.append(slot)
-    if not carried or (len(carried) < 2 and not homeless):
+    if not carried or (len(carried) < 2 and not homeless and not any(pinned.values())):
         return {}
-    deputies = list(slots.deputies)
+
+    def count(member: str) -> tuple[int, str]:
+        return len(carried[member]) + len(pinned[member]), member
+
     for slot in homeless:
-        carried[_next_home(slot, deputies, carried)].append(slot)
+        least = min(carried, key=count)
+        deputy = deputies[slot]
+        equal = deputy in carried and count(deputy)[0] <= count(least)[0]
+        carried[deputy if equal else least].append(slot)
     while True:
-        most = max(carried, key=lambda each: (len(carried[each]), each))
-        least = min(carried, key=lambda each: (len(carried[each]), each))
-        if len(carried[most]) - len(carried[least]) <= SPREAD_MAX:
+        most = max((each for each in carried if carried[each]), key=count, default="")
+        least = min(carried, key=count)
+        if not most or count(most)[0] - count(least)[0] <= SPREAD_MAX:
             break
         kept = carried[most]
         slot = next((each for each in kept if deputies[each] == least), kept[-1])
@@ -42,21 +59,15 @@ def even(slots: Slots, members: Collection[str], leaving: Collection[str] = ()) 
         carried[least].append(slot)
         if deputies[slot] == least:
             deputies[slot] = most
-    if len(carried) < 2:
-        return {slot: (carrier, slots.carriers[slot]) for carrier in carried for slot in homeless}
-    for carrier, kept in carried.items():
-        _spread(kept, deputies, [each for each in carried if each != carrier])
-    after = {slot: (carrier, deputies[slot]) for carrier, kept in carried.items() for slot in kept}
+    after: Moves = {}
+    for carrier in carried:
+        kept = sorted(carried[carrier] + pinned[carrier])
+        if len(carried) > 1:
+            _spread(kept, deputies, [each for each in carried if each != carrier])
+        after.update((slot, (carrier, deputies[slot])) for slot in kept)
     return {
         slot: pair for slot, pair in after.items() if pair != (slots.carriers[slot], slots.deputies[slot])
     }
-
-
-def _next_home(slot: int, deputies: list[str], carried: dict[str, list[int]]) -> str:
-    """Who carries a slot that is given up: its deputy, if that has no more than others; else who has least."""
-    least = min(carried, key=lambda each: (len(carried[each]), each))
-    deputy = deputies[slot]
-    return deputy if deputy in carried and len(carried[deputy]) <= len(carried[least]) else least
 
 
 def _spread(carried: Collection[int], deputies: list[str], others: Collection[str]) -> None:

@@ -89,7 +89,7 @@ async def test_a_client_that_leaves_while_its_password_is_checked_is_forgotten(u
 
 
 @pytest.mark.parametrize("expiry_s", [0, 60])
-async def test_a_client_that_is_gone_when_its_password_is_proven_is_not_let_in(
+async def test_a_client_gone_when_its_password_is_proven_is_not_let_in(
     users: Path, monkeypatch: pytest.MonkeyPatch, expiry_s: int
 ) -> None:
     """Also if its end was read in the same turn of the loop: else the client that it was elsewhere is thrown out."""

@@ -10,6 +10,9 @@ import pytest
 from tests.unit.broker.harness import NETWORK, coordinator_tls
 from tocsin.coordinator.door import proxy as door_proxy
 from tocsin.coordinator.door.proxy import Proxy, Upstream
+from tocsin.core.door.choice import Candidate
+from tocsin.model.network import BrokerInfo, Role
+from tocsin.wire.proxy_header import PassedOn
 
 
 class Socket:
@@ -20,6 +23,8 @@ class Socket:
         self.closing = self.aborted = False
 
     def set_write_buffer_limits(self, high: int) -> None: ...
+
+    def write(self, data: bytes) -> None: ...
 
     def pause_reading(self) -> None:
         self.is_read = False
@@ -100,3 +105,37 @@ async def test_connection_to_a_broker_that_does_not_read_ends_all_the_same(
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert socket.aborted
+
+
+async def test_clients_of_a_broker_that_hangs_are_let_go() -> None:
+    """Its sockets stay open: only the network says that it is lost."""
+    proxy, _, lost, socket = connected()
+    _, _, living, other = connected(proxy)
+    proxy.open = {lost: info("lost"), living: info("living")}
+    proxy.leave(lambda broker: broker.id == "living")
+    assert (socket.aborted, other.aborted) == (True, False)
+
+
+def info(name: str) -> BrokerInfo:
+    return BrokerInfo(name, "north", Role.EDGE, name, 1)
+
+
+@pytest.mark.parametrize(("error", "silent"), [(None, []), (ConnectionResetError(), ["a", "b"])], ids=str)
+async def test_a_client_that_a_broker_only_closes_makes_no_broker_look_gone(
+    monkeypatch: pytest.MonkeyPatch, error: Exception | None, silent: list[str]
+) -> None:
+    """Else one that takes no packet as large as a CONNACK would turn others away from the broker that it names."""
+    told: list[str] = []
+    proxy, asked = Proxy(NETWORK, coordinator_tls(), told.append), list[str]()
+
+    async def dial(self: Proxy, served: Any, broker: BrokerInfo) -> Upstream:
+        asked.append(broker.id)
+        *_, upstream, _ = connected(proxy)
+        asyncio.get_running_loop().call_soon(upstream.connection_lost, error)
+        return upstream
+
+    monkeypatch.setattr(Proxy, "_dial", dial)
+    candidates = [Candidate(BrokerInfo(each, "north", Role.EDGE, "x", 1), "by turns") for each in "ab"]
+    found = await proxy.pass_on(Client(), PassedOn("", 0), b"CONNECT", candidates)
+    assert (found, asked, told) == (None, ["a", "b"], silent)
+    assert not proxy.open

@@ -180,7 +180,7 @@ def test_a_session_with_anything_to_wait_for_is_taken_up_now(event: Wanted) -> N
     assert list(backing.machine.sessions) == ["s1"]
 
 
-def test_a_session_that_comes_again_is_taken_up_with_what_it_has_now() -> None:
+def test_a_session_that_comes_again_is_taken_as_it_is_now() -> None:
     backing = prepared(FIVE, SIX)
     backing.do(come(FIVE, SIX))
     backing.do(come(SIX, ticket=8))
@@ -226,7 +226,7 @@ def test_many_subscriptions_are_taken_up_some_at_a_time() -> None:
         max_size=25,
     )
 )
-def test_it_makes_no_difference_in_the_end_when_a_session_is_taken_up(story: list[tuple[str, int]]) -> None:
+def test_it_makes_no_difference_when_a_session_is_taken_up(story: list[tuple[str, int]]) -> None:
     """Beside a machine that takes every session up as soon as it comes."""
 
     def play(*, at_once: bool) -> tuple[set[str], list[set[str]], set[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -128,3 +129,11 @@ def test_unknown_cluster_is_not_remembered() -> None:
     for number in range(100):
         assert names(network, Caller(near=f"cluster-{number}")) == ["a"]
     assert len(network._ranked) <= 1
+
+
+def test_a_broker_is_there_while_nobody_has_its_place() -> None:
+    there = broker("a")
+    standby = msgspec.structs.replace(there, host="spare", certified="spare")
+    assert directory(there).is_there(there)
+    assert not directory(broker("b"), lost={"a": "b"}).is_there(there)
+    assert not directory(standby).is_there(there), "a standby has its name, elsewhere"

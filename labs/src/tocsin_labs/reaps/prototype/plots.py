@@ -16,7 +16,7 @@ COLOURS: Final = {
     "local": "#2e5cb8",
     "remote": "#7d3c98",
     "frozen": "#1e8449",
-    "frozen remote": "#e67e22",
+    "frozen remote": "#222222",
 }  # red, blue, purple as in the paper; the others are ours
 OTHERS: Final = "#999999"
 MARGIN: Final = 1.08  # beyond the last point
@@ -54,17 +54,17 @@ def _draw_shares(axes: Any, drawn: dict[Any, list[Outcome]], *, detection: bool 
     until = max(last - zero for last, zero in zip(latest, ends, strict=True)) * MARGIN
     until = max(until, 0.5)
     for way, outcomes in drawn.items():
-        chosen = typical(outcomes)
+        chosen = typical([each for each in outcomes if each.missed] or outcomes)
         for each in outcomes:
             zero = (each.detected_s or 0.0) if detection else 0.0
             mine, colour = each is chosen, COLOURS[way]
-            for times, dashes, words in (
-                (each.served_s, "-", "served again"),
-                (each.told_s, "--", "told what they missed"),
-            ):
+            shown = [(each.served_s, "-", "served again")]
+            if mine and each.missed:
+                shown.append((each.told_s, "--", "told what they missed"))
+            for times, dashes, words in shown:
                 xs, ys = steps([at_s - zero for at_s in times], -zero, until)
                 label = f"{way}: {words}" if mine else None
-                width, alpha = (2.0, 1.0) if mine else (0.8, 0.35)
+                width, alpha = (2.0, 1.0) if mine else (0.6, 0.3)
                 axes.step(xs, ys, dashes, where="post", color=colour, lw=width, alpha=alpha, label=label)
             if mine and each.detected_s is not None and not detection:
                 axes.axvline(each.detected_s, color=colour, ls=":", lw=1, label=f"{way}: declared lost")

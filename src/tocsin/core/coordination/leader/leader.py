@@ -28,6 +28,7 @@ from tocsin.core.coordination.leader.backup_planning import LOOK_US, PlanClock, 
 from tocsin.core.coordination.leader.balancing import DrainOrders
 from tocsin.core.coordination.leader.broker_watch import Attention, Presence
 from tocsin.core.coordination.leader.drafting import Draft, Drafter
+from tocsin.core.coordination.leader.pinning import Pins
 from tocsin.core.coordination.leader.placing import Placing
 from tocsin.core.coordination.leader.promotions import Promotions, StandbyTold, links_of
 from tocsin.core.coordination.leader.recruiting import RESTART_US, Network, Recruiting
@@ -100,9 +101,10 @@ class Leader:
         now_us: int,
         uncovered: Callable[[], int] = lambda: 0,
         orders: DrainOrders | None = None,
+        pins: Pins | None = None,
     ) -> None:
         """The state is that of the log, whose last entry is ``Elected`` at ``position``. ``uncovered``: the bytes of
-        the log that no snapshot covers; ``orders``: the brokers to empty."""
+        the log that no snapshot covers; ``orders``: the brokers to empty; ``pins``: who has to carry which slots."""
         self.state = state
         self.previous = position  # of the last batch
         self.asked = ""  # the append whose answer is awaited
@@ -126,7 +128,9 @@ class Leader:
         self._promotions = self.promoting(options.promote_after_us)
         self.recruits = self.recruiting(options.recruit)
         self.rerouting = Rerouting(state)
-        self.placing = Placing(state, self._clearance.has_seen, lambda: self.attention.balance.ordered)
+        self.placing = Placing(
+            state, self._clearance.has_seen, lambda: self.attention.balance.ordered, pins or Pins()
+        )
         self._above_us: int | None = None  # since when everybody speaks a higher level than the network's
         self._raise_after_us = options.raise_after_us
         self._paced_us = 0  # nothing is appended before: the last batch was news for very many

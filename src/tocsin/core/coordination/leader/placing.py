@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final
 
+from tocsin.core.coordination.leader.pinning import Pins
 from tocsin.core.coordination.state.state import State
 from tocsin.core.tiers.placing import even
-from tocsin.core.tiers.slots import Slots
 from tocsin.wire.internal.commands import Placed
 from tocsin.wire.internal.slots import SlotMoves
 
@@ -25,15 +25,20 @@ GATHER_US: Final = 1_500_000
 
 class Placing:
     """Looks for slots to move, for one leader. ``ready``: whether a member has applied a notice; ``emptied`` names the
-    brokers that are to carry nothing."""
+    brokers that are to carry nothing, and ``pins`` who has to carry which slots."""
 
     def __init__(
-        self, state: State, ready: Callable[[str], bool], emptied: Callable[[], Collection[str]]
+        self,
+        state: State,
+        ready: Callable[[str], bool],
+        emptied: Callable[[], Collection[str]],
+        pins: Pins,
     ) -> None:
         self._state = state
         self._ready = ready
         self._emptied = emptied
-        self._seen: dict[str, tuple[tuple[str, ...], frozenset[str], Slots]] = {}  # tier → its last change
+        self._pins = pins
+        self._seen: dict[str, object] = {}  # tier → how it was when it changed last
         self._since_us: dict[str, int] = {}  # tier → when that was
         self._even: set[str] = set()  # tiers in which there was nothing to move since then
 
@@ -46,13 +51,14 @@ class Placing:
         for tier, table in sorted(tables.items()):
             leaving = frozenset(self._emptied()) & {*table.members}
             ready = tuple(each for each in table.members if each not in leaving and self._ready(each))
-            now = (ready, leaving, table.slots)
+            pins = self._pins.of(tier)
+            now = (ready, leaving, pins, table.slots)
             if self._seen.get(tier) != now:
                 self._seen[tier], self._since_us[tier] = now, now_us
                 self._even.discard(tier)
             elif tier not in self._even and now_us - self._since_us[tier] >= GATHER_US:
                 self._even.add(tier)
-                moves = even(table.slots, ready, leaving)
+                moves = even(table.slots, ready, leaving, pins)
                 if moves:
                     self._even.discard(tier)
                     placed.append(Placed(tier, SlotMoves.of(moves)))

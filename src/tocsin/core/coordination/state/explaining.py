@@ -7,14 +7,18 @@ while their slot moves (``core.tiers.ways``).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
 from tocsin.core.coordination.state.state import State
 from tocsin.core.filters import interest_of
 from tocsin.core.tiers.slots import MARK, is_gate, slot_of
+from tocsin.errors import OperatorError
 from tocsin.model.network import Scope
 from tocsin.wire.mqtt.topics import matches
+
+NAMED_MAX: Final = 20  # brokers that a refusal names
 
 
 class Leg(msgspec.Struct, frozen=True):
@@ -120,3 +124,22 @@ def tiers_of(state: State) -> tuple[TierShown, ...]:
         clusters = {info.cluster for info in plan.brokers.values() if plan.tier_for(info.cluster) == tier}
         found.append(TierShown(tier, tuple(members), tuple(sorted(clusters))))
     return tuple(found)
+
+
+def tier_of(state: State, broker: str) -> str:
+    """The tier of a routing broker. ``OperatorError`` if it is in none, with those that are."""
+    tier = state.interest.plan.member_of(broker)
+    if tier:
+        return tier
+    known = sorted(each for table in state.tiers.tables.values() for each in table.members)
+    more = f" … ({len(known)} in all)" if len(known) > NAMED_MAX else ""
+    raise OperatorError(
+        f"{broker!r} is no routing broker that carries now",
+        f"Name one of {', '.join(known[:NAMED_MAX])}{more}" if known else "Start routing brokers first",
+    )
+
+
+def carrier_of(state: State, tier: str, slot: int) -> str:
+    """Who carries a slot; empty: the tier is gone."""
+    table = state.tiers.tables.get(tier)
+    return "" if table is None else table.slots.carriers[slot]

@@ -89,7 +89,7 @@ def build(
     Cuts(world, stage.wires, made_cuts)
     stage.add_program(OPERATOR, partial(operate, made_drains))
     let_publish(world, STATIONS, TROUBLE_US + SETTLE_US, chance)
-    troubles = Troubles(world, made_cuts, HUBS, BEGIN_US)
+    troubles = Troubles(world, made_cuts, made_drains, HUBS, BEGIN_US)
     return [
         OneCarrier(HUBS, COORDINATORS),
         Once(traffic, troubles),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tests.unit.core.coordination.state.test_tiers import HUBS, Net
+from tocsin.core.coordination.leader.pinning import KEY, PIN, Pin, Pins, key_of, read_pin
 from tocsin.core.coordination.leader.placing import GATHER_US, Placing
+from tocsin.ports import Change
 from tocsin.wire.internal.commands import Lost, Placed
 
 
@@ -13,7 +15,8 @@ class Leader:
         self.ready = set(names)
         self.emptied: set[str] = set()
         self.now_us = 0
-        self.placing = Placing(self.net.state, self.ready.__contains__, lambda: self.emptied)
+        self.pins = Pins()
+        self.placing = Placing(self.net.state, self.ready.__contains__, lambda: self.emptied, self.pins)
 
     def wait(self, us: int = GATHER_US) -> list[Placed]:
         self.placing.look(self.now_us)
@@ -22,6 +25,13 @@ class Leader:
         for each in said:
             self.net.apply(each)
         return said
+
+    def pin(self, slot: int, broker: str) -> None:
+        value = PIN.write(Pin(broker, "a/topic"))
+        self.pins.watched(Change("put", key_of("cloud", slot), value, 1))
+
+    def carrier(self, slot: int) -> str:
+        return self.net.state.tiers.tables["cloud"].slots.carriers[slot]
 
     @property
     def carried(self) -> list[int]:
@@ -84,3 +94,58 @@ def test_slots_are_evened_out_when_a_lost_member_is_back() -> None:
     leader.net.join("hub-1", 2)
     leader.wait()
     assert sorted(leader.carried) == [341, 341, 342]
+
+
+def test_a_pinned_slot_stays_with_its_member_and_others_even_out() -> None:
+    leader = Leader("east", *HUBS)
+    leader.wait()
+    for slot in range(8):
+        leader.pin(slot, "hub-3")
+    leader.wait()
+    assert {leader.carrier(slot) for slot in range(8)} == {"hub-3"}
+    assert sorted(leader.carried) == [341, 341, 342] and leader.wait() == []
+
+
+def test_more_pins_than_a_members_part_are_all_kept() -> None:
+    leader = Leader("east", *HUBS)
+    for slot in range(800):
+        leader.pin(slot, "hub-3")
+    leader.wait()
+    assert leader.carried == [112, 112, 800] and leader.wait() == []
+
+
+def test_a_pin_to_a_member_that_is_gone_or_emptied_waits() -> None:
+    leader = Leader("east", *HUBS)
+    leader.pin(5, "hub-3")
+    leader.wait()
+    leader.emptied = {"hub-3"}
+    leader.wait()
+    assert leader.carrier(5) != "hub-3" and leader.carried[2] == 0
+    leader.emptied = set()
+    leader.wait()
+    assert leader.carrier(5) == "hub-3"
+
+
+def test_a_pin_ends_with_its_cell() -> None:
+    leader = Leader("east", *HUBS)
+    leader.pin(5, "hub-3")
+    assert leader.pins.of("cloud") == {5: "hub-3"} and leader.pins.of("wan") == {}
+    leader.pins.watched(Change("delete", key_of("cloud", 5), b"", 2))
+    assert leader.pins.of("cloud") == {}
+    leader.pin(6, "hub-1")
+    for kind in ("reset", "ready"):
+        leader.pins.watched(Change(kind, "", b"", 3))
+    assert leader.pins.of("cloud") == {}
+
+
+def test_cells_that_are_no_pins_are_passed_over() -> None:
+    good = PIN.write(Pin("hub-1", "t"))
+    assert read_pin(key_of("cloud", 5), good) == ("cloud", 5, Pin("hub-1", "t"))
+    for key, value in (
+        (f"{KEY}cloud.1024", good),
+        (f"{KEY}cloud.x", good),
+        (f"{KEY}5", good),
+        ("core.drain.hub-1", good),
+        (key_of("cloud", 5), b'{"seq":1}'),
+    ):
+        assert read_pin(key, value) is None

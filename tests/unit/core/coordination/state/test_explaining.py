@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.core.coordination.state.test_tiers import Net
-from tocsin.core.coordination.state.explaining import Leg, explain_route, tiers_of
+from tocsin.core.coordination.state.explaining import Leg, carrier_of, explain_route, tier_of, tiers_of
 from tocsin.core.tiers.slots import slot_of
+from tocsin.errors import OperatorError
 from tocsin.wire.internal.commands import Interests, Placed, Rerouted, Said, Shunned
 from tocsin.wire.internal.slots import SlotMoves
 
@@ -64,3 +65,13 @@ def test_tiers_are_shown_with_members_that_are_shunned() -> None:
     assert tier.clusters == ("cloud", "east", "west")
     shown = {each.broker: (each.slots, each.shunned) for each in tier.members}
     assert shown == {"hub-1": (1_023, False), "hub-2": (0, True), "hub-3": (1, False)}
+
+
+def test_a_broker_that_carries_nothing_has_no_tier() -> None:
+    state = net().state
+    assert tier_of(state, "hub-2") == "cloud"
+    assert carrier_of(state, "cloud", slot_of("line/1")) == "hub-3" and carrier_of(state, "wan", 0) == ""
+    for name in ("east", "nobody"):
+        with pytest.raises(OperatorError, match="no routing broker") as caught:
+            tier_of(state, name)
+        assert "hub-1, hub-2, hub-3" in str(caught.value.remedy)
