@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pytest
 
@@ -12,16 +11,6 @@ from tocsin.core.delivery import reading, wanted
 from tocsin.core.delivery.reading import Reading
 
 Bug = Callable[[pytest.MonkeyPatch], None]
-
-
-def read_by_interest(patch: pytest.MonkeyPatch) -> None:
-    """Have every broker read what its clients may want, whatever its settings say."""
-    begin = MessageLog.__init__
-
-    def wanting(self: MessageLog, *arguments: Any, **options: Any) -> None:
-        begin(self, *arguments, **{**options, "mode": "wanted"})
-
-    patch.setattr(MessageLog, "__init__", wanting)
 
 
 def drops_interest_too_soon(patch: pytest.MonkeyPatch) -> None:

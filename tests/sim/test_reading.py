@@ -26,7 +26,6 @@ SHOWN_BY: dict[Bug, int] = {}
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_a_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
-    bugs.read_by_interest(monkeypatch)
     bug(monkeypatch)
     scenario = find("durable")
     order = seeds_from(SHOWN_BY.get(bug, 0), SEEDS)

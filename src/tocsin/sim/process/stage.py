@@ -46,6 +46,9 @@ CHANNELS: Final = ChannelNames(NETWORK)
 
 RESTART_US: Final = MILLION  # until a supervisor starts a process again that has ended by itself
 MOVED: Final = "--"  # in the name of a host: behind it, how often the node there has moved
+READ: Final = (
+    "wanted"  # of the message log: more can go wrong than where everything is read, whatever the default is
+)
 _CONNECTION: Final = Link(fifo=True)
 _EQUAL: Final[Mapping[str, float]] = {}
 
@@ -102,7 +105,8 @@ class Stage:
         assert settings.network == NETWORK, f"the store's names are those of network {NETWORK}"
         self.world = world
         door = msgspec.structs.replace(settings.door, port=-1, public=tuple(map(server, doors)))
-        self.settings = msgspec.structs.replace(settings, door=door)
+        messages_read = msgspec.structs.replace(settings.messages, read=READ)
+        self.settings = msgspec.structs.replace(settings, door=door, messages=messages_read)
         self._doors = doors
         world.network.link_of = lambda sender, receiver: _CONNECTION
         for log in (messages, NAMES.commands, NAMES.snapshots, CHANNELS.notices):
