@@ -20,7 +20,7 @@ from tocsin.sim.chance import MILLION
 from tocsin.sim.process.stage import LOG
 from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.scenarios.survival.programs import WILLS, Mortal, Resident, key_of
-from tocsin.sim.scenarios.survival.promises.looking import STANDS_IN, Brokers, Running, ServedClient
+from tocsin.sim.scenarios.survival.promises.looking import PLACE_TAKEN, STANDS_IN, Brokers, Running, ServedClient
 from tocsin.sim.world import World
 
 LOOKS_US = (
@@ -183,7 +183,8 @@ class WillsAreTold(Invariant):
     def attach(self, world: World) -> None:
         world.observers.on_entry(LOG.name, self._look)
         self._world = world
-        world.observers.on_say(STANDS_IN, self._on_mourned)
+        for taken in (STANDS_IN, PLACE_TAKEN):
+            world.observers.on_say(taken, self._on_mourned)
         world.observers.on_say("alive", self._on_alive)
 
     def _on_alive(self, name: Address, say: Say) -> None:
