@@ -20,7 +20,13 @@ from tocsin.sim.chance import MILLION
 from tocsin.sim.process.stage import LOG
 from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.scenarios.survival.programs import WILLS, Mortal, Resident, key_of
-from tocsin.sim.scenarios.survival.promises.looking import PLACE_TAKEN, STANDS_IN, Brokers, Running, ServedClient
+from tocsin.sim.scenarios.survival.promises.looking import (
+    PLACE_TAKEN,
+    STANDS_IN,
+    Brokers,
+    Running,
+    ServedClient,
+)
 from tocsin.sim.world import World
 
 LOOKS_US = (
