@@ -144,6 +144,7 @@ WITHOUT_JSON: Final = {
     "client/stream.py": "$meta, in which a client need not say the version",
     "config/loading.py": "a value of a setting in an environment variable",
     "config/schema.py": "settings, which a format of `runtime.process` carries",
+    "core/quality/judging.py": "payloads of users' messages",
     "core/streams/metadata_payload.py": "$meta, whose version is the key $v",
     "core/streams/listing.py": "streams, inside news that say their version",
     "feeds/files.py": "users' records",
