@@ -375,7 +375,7 @@ class MessageLog:
         if self._next is not asyncio.current_task():
             self._selection = selection
             return
-        if not self.reading.may_begin:
+        if not self.reading.may_begin():
             self._replace(self._next)
             self._next = None
             self.reading.given_up()

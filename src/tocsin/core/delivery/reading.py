@@ -146,7 +146,6 @@ class Reading:
             Level.EXACT if self._mode == "wanted" else Level.ALL
         )
 
-    @property
     def may_begin(self) -> bool:
         """Whether the reader that was prepared may take over. It may not if it lacks a filter that is covered now: one
         that was given up when the reader was planned, and has come back since."""
