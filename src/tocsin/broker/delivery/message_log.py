@@ -372,9 +372,16 @@ class MessageLog:
 
     def _begin(self, selection: Selection, begun: Begun) -> None:
         """A reader takes over from the one in force; or it is the same, and reads on after a loss."""
-        self._selection = selection
         if self._next is not asyncio.current_task():
+            self._selection = selection
             return
+        if not self.reading.may_begin():
+            self._replace(self._next)
+            self._next = None
+            self.reading.given_up()
+            self._changed.set()
+            return
+        self._selection = selection
         self._replace(self._reader)
         self._reader, self._next = self._next, None
         self.reading.begun()

@@ -55,6 +55,7 @@ class Reading:
         self._mode = mode
         self._wanted = Wanted()
         self._missing: dict[str, None] = {}
+        self._since: dict[str, None] = {}  # wanted since the last plan, and covered then
         self._hurried_us: deque[int] = deque(
             maxlen=SWITCHES_MAX
         )  # when readers were made for what was missing
@@ -65,13 +66,18 @@ class Reading:
 
     def want(self, topic_filter: str, now_us: int) -> None:
         """One more wants a filter."""
-        if self._wanted.add(topic_filter, now_us) and not self.covers(topic_filter):
+        if not self._wanted.add(topic_filter, now_us):
+            return
+        if self.covers(topic_filter):
+            self._since[topic_filter] = None
+        else:
             self._missing[topic_filter] = None
 
     def unwant(self, topic_filter: str) -> None:
         """One fewer wants it."""
         if self._wanted.remove(topic_filter):
             self._missing.pop(topic_filter, None)
+            self._since.pop(topic_filter, None)
 
     def covers(self, topic_filter: str) -> bool:
         """Whether everything that matches a filter beyond the tail is dispatched."""
@@ -108,6 +114,7 @@ class Reading:
         if not hurries and not (self._is_calm(self.level, now_us) and self._rested(now_us)):
             return None
         self.preparing, self._made_us = plan, now_us
+        self._since.clear()
         self.switches += 1
         return plan
 
@@ -138,6 +145,12 @@ class Reading:
         return self.preparing is None and self.filters == self._wanted.filters(
             Level.EXACT if self._mode == "wanted" else Level.ALL
         )
+
+    def may_begin(self) -> bool:
+        """Whether the reader that was prepared may take over. It may not if it lacks a filter that is covered now: one
+        that was given up when the reader was planned, and has come back since."""
+        preparing = self.preparing or ()
+        return all(any(covers(wide, each) for wide in preparing) for each in self._since)
 
     def begun(self) -> None:
         """The reader that was prepared takes over, at the tail."""

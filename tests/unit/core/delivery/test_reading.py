@@ -81,6 +81,20 @@ def test_a_filter_that_comes_back_must_be_covered_anew() -> None:
     assert begun(reading, CALM_US) == ("a",)
 
 
+def test_a_reader_without_a_filter_that_came_back_does_not_begin() -> None:
+    reading = Reading()
+    reading.want("a", 0)
+    reading.want("b", 0)
+    begun(reading)
+    reading.unwant("a")
+    assert reading.plan(CALM_US) == ("b",)
+    assert reading.may_begin()
+    reading.want("a", CALM_US)
+    assert reading.covers("a") and not reading.may_begin()
+    reading.given_up()
+    assert reading.plan(2 * CALM_US) is None and reading.covers("a")
+
+
 def test_a_burst_of_filters_makes_few_readers() -> None:
     reading = Reading()
     begun(reading)
@@ -212,6 +226,8 @@ def test_whatever_happens_nothing_that_is_due_is_missed(steps: list[str]) -> Non
                 shell.pump()
             case "plan":
                 shell.reading.plan(shell.now_us)
+            case "begin" if shell.reading.preparing is not None and not shell.reading.may_begin():
+                shell.reading.given_up()
             case "begin" if shell.reading.preparing is not None:
                 shell.reading.begun()
                 for each in held - shell.promised.keys():
