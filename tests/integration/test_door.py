@@ -165,6 +165,9 @@ async def test_pub_and_sub_get_in_though_their_broker_is_dead() -> None:
     """They are told no address: they try the first broker, then the door."""
     with up("--set", f"brokers={BROKERS}", level="error") as network, nobody_restarts(network):
         os.kill(network["pids"]["broker/north-1"], signal.SIGKILL)
+        async with asyncio.timeout(DEADLINE_S):  # until the door knows: before, it sends them to that broker
+            while (await asyncio.to_thread(explained, network, "north-1"))["broker"] == "north-1":
+                await asyncio.sleep(0.2)
         tocsin = (sys.executable, "-P", "-m", "tocsin")
         state = ("--state", network["state"])
         listening = await asyncio.create_subprocess_exec(

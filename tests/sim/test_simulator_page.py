@@ -70,7 +70,8 @@ def planted() -> Counter[str]:
 
 
 def test_every_scenario_is_on_the_page() -> None:
-    assert [name for name in scenarios() if f"`{name}`" not in PAGE] == []
+    shipped = [name for name, each in scenarios().items() if each.build.__module__.startswith("tocsin.")]
+    assert [name for name in shipped if f"`{name}`" not in PAGE] == []
 
 
 def test_the_page_says_how_many_bugs_each_module_plants(planted: Counter[str]) -> None:

@@ -534,7 +534,9 @@ PLANTED: dict[str, Planted] = {
     "position committed before delivery": Planted(commits_before_delivery, MESSAGES, [], seeds=6, shown_by=4),
     "sync acknowledged before stored": Planted(answers_before_it_stores, BACKED),
     "copies keep what was unsubscribed from": Planted(forgets_unsubscriptions, BACKED),
-    "subscriptions resurrected": Planted(believes_what_it_knew, STORED, ZOMBIE, also=GIVEN_UP),
+    "subscriptions resurrected": Planted(
+        believes_what_it_knew, STORED, ZOMBIE, also=GIVEN_UP, seeds=20, shown_by=4
+    ),
     "matched until the connection ends": Planted(matches_what_it_had, GIVEN_UP),
     "SUBACK does not wait for the backups": Planted(waits_for_no_backup, BACKED),
     "guests are not sent home": Planted(sends_nobody_home, HOME, LOST),

@@ -21,7 +21,8 @@ nothing until it is gone.
 
 **Late readers.** When a writer of ours is made for readers that want what was written before they came, the bridge asks
 the others (``mapping.Names.ask``). Each reads it from its own domain, as a late reader, and publishes it to the one
-that asked. What was written already is known by writer and source time, and dropped.
+that asked. What was written already is known by writer and source time, and dropped. It asks ASKS times: a bridge that
+was only just starting has not heard the first time, or had nothing to read from yet.
 
 **Bounds.** Samples on their way to the network are bounded in bytes; beyond, nothing is taken from readers, so that
 reliable writers wait. Messages on their way to DDS are bounded by the client's receive maximum above QoS 0, and in
@@ -94,6 +95,9 @@ TRIES_MAX: Final = 10  # of a message that the network refuses; without an answe
 LINGER_US: Final = 1_000_000  # of a reader whose last writer is gone: what that leaves is still to be taken
 MAKE: Final = "make "  # a timer, and an entity
 GIVE_UP: Final = "give up "  # a timer, and an entity
+AGAIN: Final = "ask again "  # a timer, and an entity
+ASKS: Final = 3
+AGAIN_US: Final = 2_000_000  # after the first time; each next one waits four times as long
 SEND: Final = "send "  # a timer, and a token
 
 
@@ -120,6 +124,7 @@ class _Entity(msgspec.Struct):
     ready: bool = False
     unwanted: bool = False  # a reader without writers: it goes soon
     failures: int = 0
+    asked: int = 0  # times, of a writer
     waiting: deque[tuple[int, Sample, str]] = msgspec.field(default_factory=deque)  # to be written
 
 
@@ -351,13 +356,20 @@ class Mirror:
         effects: list[Effect] = []
         wish = held.wish
         if wish.kind is Kind.WRITER and wish.quality.durability >= Durability.TRANSIENT_LOCAL:
-            ask = Publication(
-                self._names.ask(wish.topic), b"", 1, "", user_properties=((BRIDGED, self._name),)
-            )
-            effects.append(self._send(ask, ""))
+            effects += self._ask(held)
         while held.waiting:
             token, sample, content_type = held.waiting.popleft()
             effects.append(Write(token=token, entity=held.id, sample=sample, content_type=content_type))
+        return effects
+
+    def _ask(self, held: _Entity) -> list[Effect]:
+        """Ask the other bridges for what a late reader gets, now and again."""
+        topic = self._names.ask(held.wish.topic)
+        ask = Publication(topic, b"", 1, "", user_properties=((BRIDGED, self._name),))
+        held.asked += 1
+        effects: list[Effect] = [self._send(ask, "")]
+        if held.asked < ASKS:
+            effects.append(SetTimer(name=AGAIN + held.id, delay_us=AGAIN_US * 4 ** (held.asked - 1)))
         return effects
 
     def _make_failed(self, event: MakeFailed) -> list[Effect]:
@@ -385,6 +397,9 @@ class Mirror:
             return (
                 [] if out is None else [Publish(token=token, publication=out.publication, entity=out.entity)]
             )
+        if name.startswith(AGAIN):
+            writer = self._by_id(name.removeprefix(AGAIN))
+            return [] if writer is None or not self.active else self._ask(writer)
         if name.startswith(GIVE_UP):
             unwanted = self._by_id(name.removeprefix(GIVE_UP))
             given_up = unwanted is not None and unwanted.unwanted

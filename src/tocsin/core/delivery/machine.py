@@ -9,8 +9,8 @@ Transitions of ``ClientDelivery``:
     new        Began → attending
                Writable → nothing
                Ended → ended
-    attending  Subscribed, Begins, Unsubscribed, Kept, StreamSaid, AwaitSave, ReleaseAsked, Answered,
-               ClaimsForgotten, BatchRead, ReadFailed, ResultsRead, ResultsFailed, Writable, TimerFired
+    attending  Subscribed, Begins, Unsubscribed, Kept, StreamSaid, AwaitSave, ReleaseAsked, Answered, ClaimsForgotten,
+               BatchRead, ReadFailed, ResultsRead, ResultsFailed, Writable, TimerFired
                Stored, StoreFailed → lost, ended
                Ended → ending, ended
     ending     Stored, StoreFailed → lost, ended

@@ -12,7 +12,7 @@ from tocsin.core.session import publish_rules as module
 from tocsin.core.session.limits import SessionLimits
 from tocsin.core.session.publish_rules import Publishing
 from tocsin.errors import WireError
-from tocsin.wire.mqtt.topics import ONE_PREFIX, TopicInvalid, check_topic
+from tocsin.wire.mqtt.topics import HERE_PREFIX, ONE_PREFIX, TopicInvalid, check_topic
 
 LIMITS = SessionLimits(topic_max_bytes=6, topic_max_levels=2, topic_alias_max=2)
 topics = st.text("a$ü/", max_size=7)
@@ -32,7 +32,10 @@ def expected(
             return 0x82
         topic = known[alias]
     try:
-        most, levels = LIMITS.topic_max_bytes + len(ONE_PREFIX) * link, LIMITS.topic_max_levels + link
+        most, levels = (
+            LIMITS.topic_max_bytes + len(HERE_PREFIX + ONE_PREFIX) * link,
+            LIMITS.topic_max_levels + link,
+        )
         check_topic(topic, max_bytes=most, max_levels=levels)
     except TopicInvalid:
         return 0x90
