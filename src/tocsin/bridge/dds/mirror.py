@@ -507,7 +507,7 @@ class Mirror:
         if not hops or hops[0] == self._name or not self.active:
             return []
         return [
-            Replay(entity=held.id, topic=topic, to=hops[0][:200])
+            Replay(entity=held.id, topic=topic, to=hops[0][:200], partitions=held.wish.quality.partitions)
             for entity in self._of_topic.get(topic, ())
             if (held := self._entities[entity]).wish.kind is Kind.READER
             and held.ready

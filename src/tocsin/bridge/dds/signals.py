@@ -164,6 +164,7 @@ class Replay(Effect, frozen=True, kw_only=True):
     entity: str
     topic: str
     to: str
+    partitions: tuple[str, ...] = ()  # of the reader
 
 
 class Subscribe(Effect, frozen=True, kw_only=True):

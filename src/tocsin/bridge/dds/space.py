@@ -76,6 +76,9 @@ WAIT_NS: Final = 200_000_000  # of the taker, for anything to happen
 TYPE_WAIT_NS: Final = 2_000_000_000
 MATCH_S: Final = 1.0  # until a new writer is used, though no reader has matched
 HISTORY_NS: Final = 3_000_000_000
+FIRST_S: Final = 1.5  # until the first of it comes
+QUIET_S: Final = 0.2  # after which there is no more
+POLL_S: Final = 0.02
 SAMPLES_MAX: Final = 10_000  # kept by a reader or writer
 BLOCKING_NS: Final = 1_000_000_000  # of a write, while a reliable reader has no room
 KEYED: Final = frozenset((0x02, 0x07))  # the last byte of a GUID: writers and readers of keyed topics
@@ -337,12 +340,21 @@ class Space:
         if held is None:
             return
         try:
-            quality = Quality(reliable=True, durability=Durability.TRANSIENT_LOCAL)
+            quality = Quality(
+                reliable=True, durability=Durability.TRANSIENT_LOCAL, partitions=wish.partitions
+            )
             late = self._reader(held[0].topic, quality)
             late.wait_for_historical_data(HISTORY_NS)
             found: list[Sample] = []
-            while len(found) < SAMPLES_MAX and (some := self._samples(late)):
-                found += [each for each in some if each.writer]
+            # It returns at once for writers that the new reader has not met: what they kept comes a moment later.
+            over = time.monotonic() + FIRST_S
+            while len(found) < SAMPLES_MAX and time.monotonic() < over:
+                some = self._samples(late)
+                if some:
+                    found += [each for each in some if each.writer]
+                    over = time.monotonic() + QUIET_S
+                else:
+                    time.sleep(POLL_S)
         except DDSException as error:
             self._log.warning("what late readers get cannot be found", topic=wish.topic, problem=str(error))
             return
