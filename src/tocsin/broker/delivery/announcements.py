@@ -102,9 +102,9 @@ class Arrivals:
         """A client has come that wants no session: an old one is to be forgotten."""
         self._post(BeganAnew(client=client, owner=owner, cause=client))
 
-    def went(self, client: str) -> None:
-        """A client has no connection here any more."""
-        self._post(ClientWent(client=client, cause=client))
+    def went(self, client: str, *, unheard: bool = False) -> None:
+        """A client has no connection here any more; ``unheard``: nothing was read of it after its CONNECT."""
+        self._post(ClientWent(client=client, unheard=unheard, cause=client))
 
     def since(self, client: str, came_us: int) -> bool:
         """Whether a client has come here after it came elsewhere, at that time."""
@@ -159,7 +159,7 @@ class Arrivals:
             await self._ended(lot.owners)
             owners = list(lot.owners.items())
             for first in range(0, len(owners), KEYS_MAX):
-                await self._sessions.discard(dict(owners[first : first + KEYS_MAX]))
+                await self._sessions.discard(dict(owners[first : first + KEYS_MAX]), lot.doubtful)
         except TocsinError as error:
             self._log.info("old sessions may be left", clients=len(lot.owners), problem=str(error))
         finally:

@@ -303,9 +303,9 @@ class SessionEntry:
             self._arrivals.tell(claim, back=False, new=True)
             self._arrivals.begins_anew(client, owner)
 
-    def client_went(self, client: str) -> None:
-        """No connection here has this client any more."""
-        self._arrivals.went(client)
+    def client_went(self, client: str, *, unheard: bool) -> None:
+        """No connection here has this client any more; ``unheard``: nothing was read of it after its CONNECT."""
+        self._arrivals.went(client, unheard=unheard)
 
     # ── clients elsewhere ───────────────────────────────────────────────────────────────────────────────────
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 import structlog
@@ -246,21 +246,29 @@ class Sessions:
         before = self._decoded(await self._reads.get(session_key(client)))
         return None if before is None else before.owner
 
-    async def discard(self, owners: Mapping[str, str]) -> None:
-        """Clients came that want no session, each of an owner: an old one, if it is its own, is forgotten.
+    async def discard(self, owners: Mapping[str, str], doubtful: Collection[str] = ()) -> None:
+        """Clients came that want no session, each of an owner: an old one, if it is its own, is forgotten. Of clients
+        that are ``doubtful``, as they may have come before it was made, only if it was served last here.
 
         By a fresh read: after a stale answer that there is none, it would come back to a client that started clean.
         At most KEYS_MAX clients.
         """
         keys = {session_key(client): (client, owner) for client, owner in owners.items()}
         cells = await self.table.get_many(tuple(keys), fresh=True)
-        await asyncio.gather(*(self._discard(*keys[key], cell) for key, cell in cells.items()))
+        await asyncio.gather(
+            *(
+                self._discard(*keys[key], cell, doubtful=keys[key][0] in doubtful)
+                for key, cell in cells.items()
+            )
+        )
 
-    async def _discard(self, client: str, owner: str, cell: Cell) -> None:
+    async def _discard(self, client: str, owner: str, cell: Cell, *, doubtful: bool) -> None:
         try:
             before = self._decoded(cell)
             if before is None or before.broker not in ("", self._broker) or not may_take(before.owner, owner):
                 return
+            if doubtful and before.home != self._broker:
+                return  # its client went there since, for all that is known
             await self.table.delete(session_key(client), revision=cell.revision)
         except Conflict:
             return  # somebody has just taken it

@@ -513,7 +513,7 @@ class Listener:
             del self._clients[connection.client_id]
             if now_us() - connection.came_us < BRIEF_US:
                 self._crowd.fault(connection.client_id, now_us())
-            self.durable.session_entry.client_went(connection.client_id)
+            self.durable.session_entry.client_went(connection.client_id, unheard=not connection.heard_us)
             if self._redirects is not None:
                 self._redirects.went(connection.client_id)
         self.exchange.forget(connection)

@@ -11,12 +11,17 @@ comes first, and of those that come in the next TELL_US together; and old sessio
 looked for together, as one **lot**.
 
     ClientLetIn ──► (new ──TELL──►) fresh ──TELL──► TellOthers     ClientWent takes a client out of both
-    BeganAnew ──► clean ──FORGET, or ForgetNow──► ForgetLot ──LotForgotten──► settled
+    BeganAnew ──► anew ──FORGET──► clean ──FORGET──► ForgetLot ──LotForgotten──► settled
+                    └────────── or ForgetNow ───────────▲
 
 A client that wants no session is let in as soon as its CONNECT is read. A broker that stood still reads a CONNECT of
 long ago, and in the next turn of the loop that its client has given up: by then the client is elsewhere, and would be
 thrown out there for a connection that is over. So such a client is **new** for one TELL, and has to be there still at
 the next. A client with a session has had to wait for the store.
+
+Its old session is in the same danger: by then the client may have made another one elsewhere, and have left it. So that
+waits for a turn of the loop, too, and a client that went **unheard** since its CONNECT was read may be such a one. Then
+only a session is forgotten that was served last here, and is older than the CONNECT for certain.
 
 **Late words.** An announcement may be slower than the client: a client that moves on at once arrives before it, and
 would be disconnected for an *earlier* stay. So an announcement carries the wall-clock time of the arrival, and a broker
@@ -143,9 +148,10 @@ class BeganAnew(Event, frozen=True, kw_only=True):
 
 
 class ClientWent(Event, frozen=True, kw_only=True):
-    """A client has no connection here any more."""
+    """A client has no connection here any more; ``unheard``: nothing was read of it after its CONNECT."""
 
     client: str
+    unheard: bool = False
 
 
 class ForgetNow(Event, frozen=True, kw_only=True):
@@ -168,10 +174,12 @@ class TellOthers(Effect, frozen=True, kw_only=True):
 
 
 class ForgetLot(Effect, frozen=True, kw_only=True):
-    """Forget the old sessions of these clients, of these owners, ``after`` these lots → ``LotForgotten``."""
+    """Forget the old sessions of these clients, of these owners, ``after`` these lots → ``LotForgotten``; of those that
+    are ``doubtful`` only one that was served last here."""
 
     number: int
     owners: Mapping[str, str]
+    doubtful: frozenset[str]
     after: tuple[int, ...]
 
 
@@ -198,7 +206,11 @@ class Announcements(TableMachine):
         self._new: dict[str, Arrival] = {}  # the clients that may be gone, though nobody has said so
         self._fresh: dict[str, Arrival] = {}  # the clients to announce to the other brokers
         self._told_us = -TELL_US  # when they were last
-        self._clean: dict[str, str] = {}  # client → owner, whose old sessions are to be forgotten
+        self._anew: dict[
+            str, str
+        ] = {}  # client → owner, whose old sessions are to be forgotten, after a turn …
+        self._clean: dict[str, str] = {}  # … and now
+        self._unheard: set[str] = set()  # those of both that went unheard
         self._lots = 0  # so far
         self._forgetting: dict[str, int] = {}  # client → the last lot that it is in
 
@@ -215,7 +227,7 @@ class Announcements(TableMachine):
 
     def is_waiting(self, client: str) -> bool:
         """Whether an old session is to be forgotten, and nobody has begun to."""
-        return client in self._clean
+        return client in self._clean or client in self._anew
 
     def lot_of(self, client: str) -> int | None:
         """The lot that a client waits for; None: it is settled, if nothing waits."""
@@ -244,11 +256,15 @@ class Announcements(TableMachine):
         return [SetTimer(name=AnnouncementTimer.TELL, delay_us=max(0, self._told_us + TELL_US - now_us))]
 
     def _on_began_anew(self, event: BeganAnew, now_us: int) -> list[Effect]:
-        first = not self._clean
-        self._clean[event.client] = event.owner
+        first = not self._clean and not self._anew
+        self._clean.pop(event.client, None)
+        self._unheard.discard(event.client)
+        self._anew[event.client] = event.owner
         return [SetTimer(name=AnnouncementTimer.FORGET, delay_us=FORGET_US)] if first else []
 
     def _on_went(self, event: ClientWent, now_us: int) -> list[Effect]:
+        if event.unheard and self.is_waiting(event.client):
+            self._unheard.add(event.client)
         self._new.pop(event.client, None)
         self._fresh.pop(event.client, None)
         self.times.went(event.client)
@@ -256,7 +272,9 @@ class Announcements(TableMachine):
 
     def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
         if event.name == AnnouncementTimer.FORGET:
-            return self._forget()
+            clean, self._clean, self._anew = self._clean, self._anew, {}
+            later = [SetTimer(name=AnnouncementTimer.FORGET, delay_us=FORGET_US)] if self._clean else []
+            return [*self._forget(clean), *later]
         assert event.name == AnnouncementTimer.TELL
         fresh, self._fresh, self._new = self._fresh, self._new, {}
         again: list[Effect] = []
@@ -268,16 +286,18 @@ class Announcements(TableMachine):
         return [TellOthers(arrivals=tuple(fresh.values())), *again]
 
     def _on_hurry(self, event: ForgetNow, now_us: int) -> list[Effect]:
-        return [CancelTimer(name=AnnouncementTimer.FORGET), *self._forget()]
+        clean, self._clean, self._anew = self._clean | self._anew, {}, {}
+        return [CancelTimer(name=AnnouncementTimer.FORGET), *self._forget(clean)]
 
-    def _forget(self) -> list[Effect]:
-        clean, self._clean = self._clean, {}
+    def _forget(self, clean: Mapping[str, str]) -> list[Effect]:
         if not clean:
             return []
         after = {self._forgetting[each]: None for each in clean if each in self._forgetting}
         self._lots += 1
         self._forgetting.update(dict.fromkeys(clean, self._lots))
-        return [ForgetLot(number=self._lots, owners=clean, after=tuple(after))]
+        doubtful = frozenset(self._unheard.intersection(clean))
+        self._unheard -= doubtful
+        return [ForgetLot(number=self._lots, owners=clean, doubtful=doubtful, after=tuple(after))]
 
     def _on_forgotten(self, event: LotForgotten, now_us: int) -> list[Effect]:
         for client in [each for each, number in self._forgetting.items() if number == event.number]:

@@ -117,9 +117,12 @@ def test_old_sessions_of_the_same_moment_are_one_lot() -> None:
         SetTimer(name=AnnouncementTimer.FORGET, delay_us=FORGET_US)
     ]
     assert broker.post(BeganAnew(client="b", owner="")) == []
+    assert broker.fires(AnnouncementTimer.FORGET) == [
+        SetTimer(name=AnnouncementTimer.FORGET, delay_us=FORGET_US)
+    ], "whoever has given up is gone by the next time"
     assert broker.machine.is_waiting("a") and broker.machine.lot_of("a") is None
     assert broker.fires(AnnouncementTimer.FORGET) == [
-        ForgetLot(number=1, owners={"a": "ann", "b": ""}, after=())
+        ForgetLot(number=1, owners={"a": "ann", "b": ""}, doubtful=frozenset(), after=())
     ]
     assert not broker.machine.is_waiting("a") and broker.machine.lot_of("a") == 1
     broker.post(LotForgotten(number=1))
@@ -131,16 +134,34 @@ def test_a_second_clean_start_of_a_client_settles_with_the_later_lot() -> None:
     broker.post(BeganAnew(client="a", owner=""))
     assert broker.post(ForgetNow()) == [
         CancelTimer(name=AnnouncementTimer.FORGET),
-        ForgetLot(number=1, owners={"a": ""}, after=()),
+        ForgetLot(number=1, owners={"a": ""}, doubtful=frozenset(), after=()),
     ]
     broker.post(BeganAnew(client="a", owner=""))
     _, second = broker.post(ForgetNow())
-    assert second == ForgetLot(number=2, owners={"a": ""}, after=(1,))
+    assert second == ForgetLot(number=2, owners={"a": ""}, doubtful=frozenset(), after=(1,))
     broker.post(LotForgotten(number=1))
     assert broker.machine.lot_of("a") == 2, "the first one is not enough"
     broker.post(LotForgotten(number=2))
     assert broker.machine.lot_of("a") is None
     assert broker.post(ForgetNow()) == [CancelTimer(name=AnnouncementTimer.FORGET)], "nothing is left"
+
+
+def test_of_clients_that_went_unheard_an_old_session_is_doubtful() -> None:
+    """Their CONNECT may have been read long after they gave it up."""
+    broker = Broker()
+    for client in ("went", "went unheard", "came again"):
+        broker.post(BeganAnew(client=client, owner=""))
+    broker.post(ClientWent(client="went"))
+    broker.post(ClientWent(client="went unheard", unheard=True))
+    broker.fires(AnnouncementTimer.FORGET)
+    broker.post(ClientWent(client="came again", unheard=True))
+    broker.post(BeganAnew(client="came again", owner=""))
+    (lot, _) = broker.fires(AnnouncementTimer.FORGET)
+    assert isinstance(lot, ForgetLot)
+    assert lot.owners.keys() == {"went", "went unheard"} and lot.doubtful == {"went unheard"}
+    (lot,) = broker.fires(AnnouncementTimer.FORGET)
+    assert isinstance(lot, ForgetLot)
+    assert lot.owners.keys() == {"came again"} and not lot.doubtful
 
 
 clients = st.sampled_from("abc")
