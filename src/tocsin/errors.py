@@ -63,6 +63,13 @@ class TocsinError(Exception):
     retryable: ClassVar[bool] = False
 
 
+def _sentences(problem: str, remedy: str) -> str:
+    """Both with one full stop: words of others, such as a library's reason, may bring their own."""
+    return " ".join(
+        each if each.endswith(("!", "?")) else f"{each.rstrip('.')}." for each in (problem, remedy)
+    )
+
+
 class OperatorError(TocsinError):
     """Something the operator can put right; the command line prints it in one line and exits with 2."""
 
@@ -71,7 +78,7 @@ class OperatorError(TocsinError):
     def __init__(self, problem: str, remedy: str) -> None:
         self.problem = problem
         self.remedy = remedy
-        super().__init__(f"{problem}. {remedy}.")
+        super().__init__(_sentences(problem, remedy))
 
 
 class SettingError(OperatorError):
@@ -328,7 +335,7 @@ class SourceUnusable(TocsinError):
         self.source = source
         self.problem = problem
         self.remedy = remedy
-        super().__init__(f"{source}: {problem}. {remedy}.")
+        super().__init__(_sentences(f"{source}: {problem}", remedy))
 
 
 class NoResponder(TocsinError):

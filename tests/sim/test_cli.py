@@ -62,7 +62,15 @@ def test_all_seeds_are_run_and_the_broken_ones_listed_if_asked(monkeypatch: pyte
     (listed,) = [line for line in output.splitlines() if " broke: " in line]
     seeds = listed.partition(" broke: ")[2].split(", ")
     assert first.split("--seed ")[1].split()[0] == seeds[0] and len(seeds) > 1
-    assert "counted-twice: 100 of 300 runs" in output  # no terminal: progress in lines
+
+
+def test_progress_is_told_in_plain_lines_without_a_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tocsin.cli.verbs.sim.TELL_S", 0.0)
+    result = CliRunner().invoke(app, ["run", "counter", "--runs", "3"])
+    assert result.stderr.splitlines() == [f"counter: {done} of 3 runs, 0 broken" for done in (1, 2, 3)]
+    assert "of 3 runs" not in result.stdout
 
 
 def test_a_replay_tells_the_whole_story_and_fails_as_the_run_did() -> None:

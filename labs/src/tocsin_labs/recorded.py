@@ -28,7 +28,7 @@ class _Named(msgspec.Struct):
 def draw(directory: Path, out: Path) -> list[Path]:
     """Draw all pictures of a run into a directory; which ones."""
     if not available():
-        raise OperatorError(MISSING, "Install it, and draw again.")
+        raise OperatorError(MISSING, "Install it, and draw again")
     before = {each: each.stat().st_mtime_ns for each in out.glob("*.png")}
     results, lab = read(directory)
     try:
@@ -56,6 +56,6 @@ def read(directory: Path) -> tuple[Any, Any]:
             except msgspec.ValidationError as error:
                 problem = f"{directory / RESULTS} is of another release: {error}"
                 raise OperatorError(
-                    problem, "Draw it with the release that ran it, or run the lab again."
+                    problem, "Draw it with the release that ran it, or run the lab again"
                 ) from None
     raise OperatorError(f"{directory / RESULTS} is of no lab whose results are drawn: {command!r}", REMEDY)

@@ -30,10 +30,10 @@ def read(path: Path) -> list[Comparison]:
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise OperatorError(f"{path} cannot be read: {error}", "Name a summary.md of a lab.") from None
+        raise OperatorError(f"{path} cannot be read: {error}", "Name a summary.md of a lab") from None
     rows = [row for line in lines if (row := _row(line)) is not None]
     if not rows:
-        raise OperatorError(f"{path} has no rows of figures", "Name a summary.md that a lab has written.")
+        raise OperatorError(f"{path} has no rows of figures", "Name a summary.md that a lab has written")
     return rows
 
 
@@ -51,11 +51,11 @@ def _row(line: str) -> Comparison | None:
 def draw(path: Path, out: Path) -> list[Path]:
     """Draw all pictures that the rows of a summary allow into a directory."""
     if not available():
-        raise OperatorError(MISSING, "Install it, and draw again.")
+        raise OperatorError(MISSING, "Install it, and draw again")
     rows = read(path)
     drawn = [made for each in (_cqbs, _control, _objects, _latency, _failovers) if (made := each(rows, out))]
     if not drawn:
-        raise OperatorError(f"no picture can be drawn of {path}", "Name the summary.md of a lab.")
+        raise OperatorError(f"no picture can be drawn of {path}", "Name the summary.md of a lab")
     return drawn
 
 

@@ -54,7 +54,7 @@ def drain(
     """
     settings = network_settings(config, sets, state)
     if undo and not broker:
-        raise OperatorError("--undo needs the id of a broker", "Write `tocsin drain BROKER --undo`.")
+        raise OperatorError("--undo needs the id of a broker", "Write `tocsin drain BROKER --undo`")
     known = sorted(each.id for each in settings.brokers)
     if broker and broker not in known:
         raise OperatorError(f"there is no broker {broker!r}", f"Name one of {', '.join(known[:20])}")
@@ -111,7 +111,7 @@ async def _watch(table: Table, broker: str, undo: bool, wait_s: float) -> tuple[
         leader = next((each for each in await read_all(table) if each.role == "leader"), None)
         if leader is None and time.monotonic() > heard_by:
             raise OperatorError(
-                "no coordinator leads", "Look at `tocsin coordinator status`; the order stands."
+                "no coordinator leads", "Look at `tocsin coordinator status`; the order stands"
             )
         if leader is not None and _heard(leader, broker, undo):
             left = [each for each in leader.draining if each.broker == broker]

@@ -21,7 +21,7 @@ from tocsin.sim.runs.scenario import Scenario
 RUNS = 1_000  # about half a minute on two cores
 JOBS_MAX = 256
 LAST_LINES = 40  # of a failing run's story: what led to it is nearly always within a second of virtual time
-TELL_S = 30.0  # between two lines of progress where no bar can be drawn
+TELL_S = 10.0  # between two lines of progress where no bar can be drawn
 BROKE = 1  # exit code: an invariant broke
 BAD_USAGE = 2
 
@@ -136,6 +136,7 @@ def _run_seeds(
         MofNCompleteColumn(),
         TimeRemainingColumn(),
         console=complaints,
+        disable=not complaints.is_terminal,
     )
     with progress, closing(run_many(scenario.name, first, count, jobs=jobs, source=source)) as outcomes:
         task = progress.add_task(scenario.name, total=count)
@@ -144,13 +145,13 @@ def _run_seeds(
             events += outcome.events
             virtual_us += outcome.virtual_us
             progress.update(task, completed=done)
-            if not complaints.is_terminal and time.perf_counter() - told >= TELL_S:
-                told = time.perf_counter()
-                complaints.print(f"{scenario.name}: {done} of {count} runs, {len(failed)} broken")
             if outcome.broken is not None:
                 failed.append(outcome)
                 if not keep_going:
                     break
+            if not complaints.is_terminal and time.perf_counter() - told >= TELL_S:
+                told = time.perf_counter()
+                typer.echo(f"{scenario.name}: {done} of {count} runs, {len(failed)} broken", err=True)
     took = max(time.perf_counter() - began, 1e-9)
     verdict = "no invariant broke"
     if failed:

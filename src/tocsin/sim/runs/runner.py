@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import time
 from collections import deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -29,7 +30,8 @@ from tocsin.sim.schedule import ScheduleOverflow
 from tocsin.sim.world import MachineRaised, World
 
 LOOKS = 4  # at whether all is well, in the time for which it has to be
-CHUNK = 20  # seeds that a process takes at a time: a fraction of a second, so that a failure is told soon
+CHUNK = 20  # most seeds that a process takes at a time; it begins with one, since a seed may take a minute
+CHUNK_S = 0.5  # twice as many next time, while they take less: a failure is told soon, and so is progress
 AHEAD = 3  # chunks that wait per process
 
 MACHINES_DO_NOT_RAISE = "machines do not raise"
@@ -157,16 +159,20 @@ def run_many(
         return
     # Spawned, not forked: a fork would carry over the caller's threads and locks.
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        starts = iter(range(first_seed, first_seed + runs, CHUNK))
-        waiting: deque[Future[list[Outcome]]] = deque()
+        start, end, size = first_seed, first_seed + runs, 1
+        waiting: deque[Future[tuple[list[Outcome], float]]] = deque()
         try:
             while True:
-                while len(waiting) < jobs * AHEAD and (start := next(starts, None)) is not None:
-                    count = min(CHUNK, first_seed + runs - start)
+                while len(waiting) < jobs * AHEAD and start < end:
+                    count = min(size, end - start)
                     waiting.append(pool.submit(_run_chunk, name, source, start, count))
+                    start += count
                 if not waiting:
                     return
-                yield from waiting.popleft().result()
+                outcomes, took_s = waiting.popleft().result()
+                if took_s < CHUNK_S:
+                    size = min(2 * size, CHUNK)
+                yield from outcomes
         finally:
             for future in waiting:
                 future.cancel()
@@ -181,6 +187,9 @@ def _find(name: str, source: Path | None) -> Scenario:
     return registry.find(name)
 
 
-def _run_chunk(name: str, source: Path | None, first_seed: int, count: int) -> list[Outcome]:
+def _run_chunk(name: str, source: Path | None, first_seed: int, count: int) -> tuple[list[Outcome], float]:
+    """The outcomes, and the seconds that they took."""
     scenario = _find(name, source)
-    return [run(scenario, seed) for seed in range(first_seed, first_seed + count)]
+    began = time.perf_counter()
+    outcomes = [run(scenario, seed) for seed in range(first_seed, first_seed + count)]
+    return outcomes, time.perf_counter() - began

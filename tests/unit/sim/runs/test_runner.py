@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tocsin.sim import schedule
 from tocsin.sim.faults.kinds import Crash
 from tocsin.sim.faults.plan import CALM
 from tocsin.sim.probe import Probe
+from tocsin.sim.runs import runner
 from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.runs.runner import MACHINES_DO_NOT_RAISE, RUNS_END, Outcome, plan_of, replay, run, run_many
 from tocsin.sim.runs.scenario import Scenario, find
@@ -114,6 +116,24 @@ def test_two_processes_give_the_outcomes_of_one_in_the_same_order() -> None:
     together = list(run_many("counter", 5, 45, jobs=2))
     assert [outcome.seed for outcome in alone] == list(range(5, 50))
     assert together == alone
+
+
+def test_several_processes_tell_slow_seeds_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    submit = ProcessPoolExecutor.submit
+
+    def noted(pool: ProcessPoolExecutor, act: object, *arguments: object) -> object:
+        asked.append(arguments[-1])  # type: ignore[arg-type]
+        return submit(pool, act, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", noted)
+    monkeypatch.setattr(runner, "CHUNK_S", 0.0)  # every seed is a slow one
+    assert len(list(run_many("counter", 0, 8, jobs=2))) == 8
+    assert asked == [1] * 8
+    monkeypatch.setattr(runner, "CHUNK_S", 1_000.0)  # none is
+    asked.clear()
+    assert len(list(run_many("counter", 0, 100, jobs=2))) == 100
+    assert max(asked) == runner.CHUNK
 
 
 def test_many_runs_can_be_left_early() -> None:
