@@ -7,6 +7,7 @@
 | pause | SIGSTOP, and SIGCONT when the time is over |
 | slow | SIGSTOP and SIGCONT in turns, so that a process runs for a fifth of the time |
 | partition | the processes hold what goes between them back (``runtime.faults.partition``), for as long |
+| lag, loss, rate | they delay what goes between them (``runtime.faults.weather``), for as long |
 | own | a program is called that begins it, and called again to end it (``chaos.own``) |
 
 ``heal`` lets every process go on that was stopped, whatever happened in between, ends every cut (these end by
@@ -27,7 +28,7 @@ import msgspec
 from tocsin.chaos import own
 from tocsin.chaos.own import OwnFailed
 from tocsin.chaos.parts import Child, Running
-from tocsin.chaos.plan import INSTANT, OWN, Fault
+from tocsin.chaos.plan import INSTANT, ON_LINKS, OWN, Fault
 from tocsin.chaos.targets import LEADER, TOGETHER, resolve, sides
 from tocsin.errors import OperatorError, TocsinError
 from tocsin.runtime.faults import partition_socket as cut_socket
@@ -73,18 +74,18 @@ class Breaker:
             own.check(fault.target)
             return
         resolve(fault.target, self._network.parts)
-        if fault.kind != "partition":
+        if fault.kind not in ON_LINKS:
             return
         self._network.check_partitions(str(fault))
         if not self._sides(fault, resolve(fault.target, self._network.parts)):
             raise OperatorError(
                 f"{fault}: there is no connection between them",
-                "Cut brokers off from brokers or from `store`, and coordinators from `store`: all else goes through it",
+                "Name brokers and other brokers, or brokers or coordinators and `store`: all else goes through it",
             )
 
     async def carry_out(self, fault: Fault, names: Sequence[str]) -> Done:
         """Begin a fault on the parts that ``met`` said; it ends by itself after its time."""
-        if fault.kind == "partition":
+        if fault.kind in ON_LINKS:
             return await self._cut(fault, names)
         if fault.kind == OWN:
             return await self._begin_own(fault)
@@ -176,7 +177,7 @@ class Breaker:
         pids = self._pids((*names, *cutting))
         state, until_s = self._network.state, time.monotonic() + fault.seconds
         asked = [
-            _answered(cut_socket.ask(socket_path(state, name), addresses, until_s))
+            _answered(cut_socket.ask(socket_path(state, name), addresses, until_s, fault.weather))
             for name, addresses in cutting.items()
             if name in pids
         ]

@@ -1,9 +1,11 @@
 """The plan of faults: as written on a command line, or drawn from a seed.
 
-    TARGET[~OTHERS][:DURATION][@TIME]      broker/north-1    coordinator-1:5s    cluster/north~store:3s@20s
+    TARGET[~OTHERS][:DURATION][@TIME]             broker/north-1    coordinator-1:5s    cluster/north~store:3s@20s
+    TARGET[~OTHERS]=AMOUNT[:DURATION][@TIME]      cluster/north~cluster/south=50ms:10s
 
 TARGET is a part of the network, or several at once (``chaos.targets``); of a fault of one's own, a program
-(``chaos.own``). OTHERS, for partitions only, names the parts that it is cut off from. TIME counts from when the load
+(``chaos.own``). OTHERS, for partitions and weather only, names the parts at the other end of the links. AMOUNT is of
+weather (``runtime.faults.weather``): a lag, a share of loss, or bytes a second. TIME counts from when the load
 runs; faults without one follow each other. The same seed, candidates and times make the same schedule.
 """
 
@@ -17,19 +19,25 @@ from typing import Final, Literal, get_args
 import msgspec
 
 from tocsin.errors import OperatorError
+from tocsin.runtime.faults.weather import Weather
 
-Kind = Literal["kill", "restart", "pause", "slow", "partition", "own"]
+Kind = Literal["kill", "restart", "pause", "slow", "partition", "lag", "loss", "rate", "own"]
 OWN: Final = "own"
+WEATHER: Final[tuple[Kind, ...]] = ("lag", "loss", "rate")  # has an amount
+ON_LINKS: Final[tuple[Kind, ...]] = ("partition", *WEATHER)  # is of connections between processes
 WRITTEN: Final[tuple[Kind, ...]] = get_args(Kind)  # what can be asked for
 INSTANT: Final[tuple[Kind, ...]] = ("kill", "restart")  # over at once
-# The kinds that ``--random`` may choose: only faults.
-KINDS: Final[tuple[Kind, ...]] = tuple(kind for kind in WRITTEN if kind not in (OWN, "restart"))
+# The kinds that ``--random`` may choose: only faults that need no amount.
+KINDS: Final[tuple[Kind, ...]] = tuple(kind for kind in WRITTEN if kind not in (OWN, "restart", *WEATHER))
 DURATIONS_S: Final[dict[Kind, float]] = {
     "kill": 0.0,
     "restart": 0.0,
     "pause": 5.0,
     "slow": 10.0,
     "partition": 5.0,
+    "lag": 10.0,
+    "loss": 10.0,
+    "rate": 10.0,
     "own": 10.0,
 }
 DURATION_MAX_S: Final = 600.0
@@ -41,6 +49,14 @@ EVERYTHING: Final = ""  # the parts that a partition cuts off from, if none is n
 _FAULT: Final = re.compile(
     r"(?P<target>[^~:@\s]+)(~(?P<others>[^~:@\s]+))?(:(?P<seconds>[^~:@\s]+))?(@(?P<at>[^~:@\s]+))?"
 )
+_WEATHER: Final = re.compile(
+    r"(?P<target>[^~:@=\s]+)(~(?P<others>[^~:@=\s]+))?(=(?P<amount>[^~:@=\s]+))?(:(?P<seconds>[^~:@\s]+))?"
+    r"(@(?P<at>[^~:@\s]+))?"
+)
+_SHARE: Final = re.compile(r"(?P<number>\d{1,3}(\.\d{1,6})?)%")
+_BYTES: Final = re.compile(r"(?P<number>\d{1,6}(\.\d{1,6})?)(?P<unit>B|KB|MB)")
+_SIZES: Final = {"B": 1, "KB": 1_000, "MB": 1_000_000}
+AMOUNTS: Final[dict[Kind, str]] = {"lag": "50ms", "loss": "1%", "rate": "20KB"}  # examples
 _TIME: Final = re.compile(r"(?P<number>\d{1,6}(\.\d{1,6})?)(?P<unit>ms|s|m)")
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0}
 
@@ -53,11 +69,35 @@ class Fault(msgspec.Struct, frozen=True):
     seconds: float = 0.0  # how long it lasts; 0: it is over at once
     at_s: float | None = None  # from the start of the load; None: when its turn comes
     others: str = EVERYTHING
+    amount: float = 0.0  # of weather: seconds, a share, or bytes a second
+
+    @property
+    def weather(self) -> Weather | None:
+        """What a link has meanwhile; None: nothing passes it, or the fault is not of links."""
+        match self.kind:
+            case "lag":
+                return Weather(lag_s=self.amount)
+            case "loss":
+                return Weather(loss=self.amount)
+            case "rate":
+                return Weather(rate=int(self.amount))
+        return None
 
     def __str__(self) -> str:
-        others = f" from {self.others}" if self.others else ""
+        others = f" {'to' if self.kind in WEATHER else 'from'} {self.others}" if self.others else ""
         lasting = f" for {self.seconds:.3g} s" if self.seconds else ""
-        return f"{self.kind} {self.target}{others}{lasting}"
+        much = f" of {amount_text(self.kind, self.amount)}" if self.kind in WEATHER else ""
+        return f"{self.kind}{much} {self.target}{others}{lasting}"
+
+
+def amount_text(kind: Kind, amount: float) -> str:
+    """As people read it."""
+    match kind:
+        case "lag":
+            return f"{amount * 1_000:g} ms"
+        case "loss":
+            return f"{amount * 100:g} %"
+    return f"{amount:g} bytes a second"
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -79,11 +119,11 @@ def read_time(option: str, text: str) -> float:
 def read_fault(kind: Kind, text: str) -> Fault:
     """The faults of an option such as ``--pause coordinator-1:5s``. Raises ``OperatorError``."""
     option = f"--{kind} {text}"
-    found = _FAULT.fullmatch(text)
+    found = (_WEATHER if kind in WEATHER else _FAULT).fullmatch(text)
     if found is None:
         raise OperatorError(f"{option} cannot be read", f"Write it as {_form(kind)}")
-    if found["others"] and kind != "partition":
-        raise OperatorError(f"{option}: only a partition is from others", f"Write it as {_form(kind)}")
+    if found["others"] and kind not in ON_LINKS:
+        raise OperatorError(f"{option}: only faults of links have others", f"Write it as {_form(kind)}")
     if found["seconds"] and kind in INSTANT:
         raise OperatorError(f"{option}: a {kind} has no duration", f"Write it as {_form(kind)}")
     seconds = read_time(option, found["seconds"]) if found["seconds"] else DURATIONS_S[kind]
@@ -92,12 +132,37 @@ def read_fault(kind: Kind, text: str) -> Fault:
             f"{option}: a fault of {seconds:g} s", f"Let it last more than 0 and at most {DURATION_MAX_S:g} s"
         )
     at_s = read_time(option, found["at"]) if found["at"] else None
-    return Fault(kind, found["target"], seconds, at_s, found["others"] or EVERYTHING)
+    amount = _read_amount(kind, option, found["amount"] or "") if kind in WEATHER else 0.0
+    fault = Fault(kind, found["target"], seconds, at_s, found["others"] or EVERYTHING, amount)
+    if fault.weather is not None and fault.weather.problem:
+        raise OperatorError(f"{option}: {fault.weather.problem}", f"Write it as {_form(kind)}")
+    return fault
+
+
+def _read_amount(kind: Kind, option: str, text: str) -> float:
+    """Of a lag in seconds, of a loss as a share, of a rate in bytes a second; never nothing."""
+    if not text:
+        raise OperatorError(f"{option}: it is not said how much", f"Write it as {_form(kind)}")
+    if kind == "lag":
+        amount = read_time(option, text)
+    else:
+        found = (_SHARE if kind == "loss" else _BYTES).fullmatch(text)
+        if found is None:
+            what = "a share" if kind == "loss" else "a number of bytes"
+            raise OperatorError(f"{option}: {text!r} is not {what}", f"Write it as {_form(kind)}")
+        factor = 0.01 if kind == "loss" else _SIZES[found["unit"]]
+        amount = float(found["number"]) * factor
+    if not amount:
+        raise OperatorError(f"{option}: {text} is nothing", f"Write it as {_form(kind)}")
+    return amount
 
 
 def _form(kind: Kind) -> str:
     if kind == OWN:
         return "--own PROGRAM[:10s][@20s], such as --own ./unplug.sh:30s"
+    if kind in WEATHER:
+        much = AMOUNTS[kind]
+        return f"--{kind} TARGET[~OTHERS]={much}[:10s][@20s], such as --{kind} cluster/north~cluster/south={much}"
     others, lasting = ("[~OTHERS]" if kind == "partition" else ""), ("" if kind in INSTANT else "[:5s]")
     return f"--{kind} TARGET{others}{lasting}[@20s], such as --{kind} broker/north-1"
 

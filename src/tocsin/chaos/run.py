@@ -20,7 +20,7 @@ from tocsin.chaos.account import Account, Totals
 from tocsin.chaos.breaking import Breaker
 from tocsin.chaos.load import Access, Load
 from tocsin.chaos.parts import Running
-from tocsin.chaos.plan import OWN, Fault, Kind
+from tocsin.chaos.plan import ON_LINKS, OWN, WEATHER, Fault, Kind
 from tocsin.chaos.targets import Part
 
 LOOK_S: Final = 0.1  # between two looks at what has recovered or settled
@@ -49,6 +49,7 @@ class Suffered(msgspec.Struct, frozen=True):
     clients: int  # of the load that were connected to them
     recovery_s: float | None  # None: missed, or never
     others: str = ""
+    amount: float = 0.0  # of weather
 
     @property
     def missed(self) -> bool:
@@ -146,12 +147,14 @@ class Run:
             clients,
             None,
             fault.others,
+            fault.amount,
         )
         self._suffered.append((number, suffered))
         met = ", ".join(f"{name} {pid}" for name, pid in done.pids.items())
         met = met or f"{done.problem or 'nobody was there'}: missed"
         there = f"; {clients} clients there" if clients else ""
-        cut = f"; {done.connections} connections cut" if fault.kind == "partition" and done.pids else ""
+        how = "with it" if fault.kind in WEATHER else "cut"
+        cut = f"; {done.connections} connections {how}" if fault.kind in ON_LINKS and done.pids else ""
         self._say(f"{fault} ({met}{there}{cut})")
 
     async def _pause_until(self, at_s: float) -> None:

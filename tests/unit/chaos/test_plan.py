@@ -40,6 +40,16 @@ from tocsin.errors import OperatorError
         ("kill", "north-1+store-1@3s", Fault("kill", "north-1+store-1", 0.0, 3.0)),
         ("own", "./unplug.sh:30s@5s", Fault("own", "./unplug.sh", 30.0, 5.0)),
         ("own", "/srv/unplug", Fault("own", "/srv/unplug", 10.0)),
+        ("own", "./a=b.sh", Fault("own", "./a=b.sh", 10.0)),
+        ("lag", "north-1=50ms", Fault("lag", "north-1", 10.0, None, "", 0.05)),
+        (
+            "lag",
+            "cluster/north~cluster/south=2s:30s@1s",
+            Fault("lag", "cluster/north", 30.0, 1.0, "cluster/south", 2.0),
+        ),
+        ("loss", "north-1~store=1.5%:3s", Fault("loss", "north-1", 3.0, None, "store", 0.015)),
+        ("rate", "north-1=20KB", Fault("rate", "north-1", 10.0, None, "", 20_000.0)),
+        ("rate", "north-1=1.5MB", Fault("rate", "north-1", 10.0, None, "", 1_500_000.0)),
     ],
 )
 def test_a_fault_is_read(kind: Kind, text: str, fault: Fault) -> None:
@@ -52,15 +62,25 @@ def test_a_fault_is_read(kind: Kind, text: str, fault: Fault) -> None:
         ("kill", "", "cannot be read"),
         ("kill", "north-1:5s", "a kill has no duration"),
         ("kill", "north-1@soon", "'soon' is not a time"),
-        ("pause", "north-1~store:5s", "only a partition"),
+        ("pause", "north-1~store:5s", "only faults of links"),
         ("pause", "north-1:5", "500ms, 5s or 2m"),
         ("pause", "north-1:0s", "more than 0"),
         ("slow", "north-1:11m", "at most 600"),
         ("partition", "a~b~c", "cannot be read"),
         ("partition", "~store", "cannot be read"),
         ("pause", "a b", "cannot be read"),
-        ("own", "./a.sh~store", "only a partition"),
+        ("own", "./a.sh~store", "only faults of links"),
         ("own", "", "--own PROGRAM[:10s][@20s]"),
+        ("lag", "north-1", "it is not said how much"),
+        ("lag", "north-1=", "cannot be read"),
+        ("lag", "north-1=50", "is not a time"),
+        ("lag", "north-1=0ms", "0ms is nothing"),
+        ("lag", "north-1=11s", "at most 10 s"),
+        ("loss", "north-1=0.01", "is not a share"),
+        ("loss", "north-1=60%", "at most 50%"),
+        ("rate", "north-1=20", "is not a number of bytes"),
+        ("rate", "north-1=20B", "at least 100 bytes"),
+        ("rate", "north-1:5s", "--rate cluster/north~cluster/south=20KB"),
     ],
 )
 def test_what_cannot_be_read_is_refused_in_words(kind: Kind, text: str, words: str) -> None:
@@ -125,3 +145,14 @@ def test_another_seed_makes_another_schedule_of_every_kind() -> None:
 def test_kinds_that_no_candidate_allows_are_refused() -> None:
     with pytest.raises(OperatorError, match="no target can be broken by slow"):
         by_chance(CANDIDATES[:1], ["slow"], seed=1, seconds=60, every_s=5)
+
+
+def test_a_fault_says_in_words_what_it_does() -> None:
+    assert str(read_fault("lag", "a~b=50ms:3s")) == "lag of 50 ms a to b for 3 s"
+    assert str(read_fault("loss", "a=1%")) == "loss of 1 % a for 10 s"
+    assert str(read_fault("rate", "a=20KB")) == "rate of 20000 bytes a second a for 10 s"
+    assert str(read_fault("partition", "a~b")) == "partition a from b for 5 s"
+
+
+def test_chance_chooses_no_weather() -> None:
+    assert not {"lag", "loss", "rate"} & {*KINDS}

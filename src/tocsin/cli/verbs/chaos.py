@@ -16,7 +16,7 @@ from tocsin.chaos import breaking, plan, targets
 from tocsin.chaos.breaking import Breaker
 from tocsin.chaos.load import Access
 from tocsin.chaos.parts import Running
-from tocsin.chaos.plan import INSTANT, KINDS, OWN, WRITTEN, Fault, Kind
+from tocsin.chaos.plan import AMOUNTS, INSTANT, KINDS, ON_LINKS, OWN, WEATHER, WRITTEN, Fault, Kind
 from tocsin.chaos.run import Choices, Outcome, Run
 from tocsin.cli.layout import console
 from tocsin.cli.setting_options import ConfigOption, SetOption, StateOption, process_settings
@@ -39,16 +39,20 @@ from tocsin.store.jetstream.store import JetStreamStore
 BROKEN: Final = 1  # the exit code: a promise was not kept
 LEADER_S: Final = 2.0  # to find out who leads
 MINUTES_MAX: Final = 24 * 60.0
+RATE: Final = 5.0  # messages a second of each publisher
+RATE_LEAST: Final = 0.1
+RATE_MOST: Final = 1_000.0
 RATE_MAX: Final = 2_000.0  # messages a second of all publishers: one process makes and counts them
 
 
 def _fault_option(kind: Kind, words: str) -> object:
     target = "PROGRAM" if kind == OWN else "TARGET"
     lasting = "" if kind in INSTANT else "[:5s]"
-    others = "[~OTHERS]" if kind == "partition" else ""
+    others = "[~OTHERS]" if kind in ON_LINKS else ""
+    amount = f"={AMOUNTS[kind]}" if kind in WEATHER else ""
     return typer.Option(
         f"--{kind}",
-        metavar=f"{target}{others}{lasting}[@TIME]",
+        metavar=f"{target}{others}{amount}{lasting}[@TIME]",
         help=f"{words} Repeatable.",
         show_default=False,
     )
@@ -66,6 +70,20 @@ PartitionOption = Annotated[
     list[str] | None,
     _fault_option("partition", "Cut these off from others, or from everything."),
 ]
+LagOption = Annotated[
+    list[str] | None, _fault_option("lag", "Let links of these take so much longer, in each direction.")
+]
+LossOption = Annotated[
+    list[str] | None, _fault_option("loss", "Let links of these lose so many of their packets.")
+]
+RateOption = Annotated[
+    list[str] | None,
+    _fault_option(
+        "rate",
+        "Hold links of these to so many bytes a second (B, KB, MB). A number alone is the load's: messages per second "
+        "from each publisher, 5 unless said.",
+    ),
+]
 OwnOption = Annotated[
     list[str] | None,
     _fault_option(
@@ -80,6 +98,9 @@ def chaos(
     pause: PauseOption = None,
     slow: SlowOption = None,
     partition: PartitionOption = None,
+    lag: LagOption = None,
+    loss: LossOption = None,
+    rate: RateOption = None,
     own: OwnOption = None,
     by_chance: Annotated[
         bool, typer.Option("--random", help="Break randomly chosen parts, one after the other.")
@@ -124,12 +145,6 @@ def chaos(
     publishers: Annotated[
         int, typer.Option("--publishers", metavar="N", min=1, max=500, help="Publishers of the load.")
     ] = 6,
-    rate: Annotated[
-        float,
-        typer.Option(
-            "--rate", metavar="N", min=0.1, max=1_000.0, help="Messages per second from each publisher."
-        ),
-    ] = 5.0,
     settle: Annotated[
         str,
         typer.Option(
@@ -169,6 +184,8 @@ def chaos(
 
         tocsin chaos --partition cluster/north~cluster/south:10s
 
+        tocsin chaos --lag cluster/north~cluster/south=100ms:30s --loss cluster/north~cluster/south=1%:30s@5s
+
         tocsin chaos --restart broker/north-1 --restart broker/north-2 --restart coordinator-1 --every 20s
 
     The exit code is 1 if an acknowledged message was lost, came twice at QoS 2, came out of order or came to a client
@@ -188,15 +205,20 @@ def chaos(
         "pause": pause,
         "slow": slow,
         "partition": partition,
+        "lag": lag,
+        "loss": loss,
+        "rate": [each for each in rate or () if not _is_number(each)],
         "own": own,
     }
+    load_rate = _load_rate([each for each in rate or () if _is_number(each)])
     written = [plan.read_fault(kind, text) for kind in WRITTEN for text in named[kind] or ()]
     seconds = minutes * 60 if minutes is not None else 60.0 if by_chance else 0.0
     chance = Chance(by_chance, seed, seconds, _kinds(kinds, network), tuple(chosen or ()))
     if not (written or by_chance or minutes):
         raise OperatorError(
             "there is nothing to break",
-            "Give --kill, --restart, --pause, --slow, --partition or --own, --random; or --minutes for the load alone",
+            "Give --kill, --restart, --pause, --slow, --partition, --lag, --loss, --rate or --own, --random; "
+            "or --minutes for the load alone",
         )
     for fault in written:
         breaker.check(fault)
@@ -204,7 +226,7 @@ def chaos(
     choices = Choices(
         subscribers=subscribers,
         publishers=publishers,
-        rate=_rate(publishers, rate),
+        rate=_rate(publishers, load_rate),
         seconds=max(seconds, plan.ends_s(faults)),
         settle_s=_positive("--settle", settle),
         access=Access(
@@ -250,6 +272,25 @@ def _faults(network: Running, written: Sequence[Fault], chance: Chance, every_s:
         possible, chance.kinds or KINDS, seed=chance.seed, seconds=chance.seconds, every_s=every_s
     )
     return plan.in_turn([*plan.in_turn(written, every_s), *drawn], every_s)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _load_rate(given: Sequence[str]) -> float:
+    """The last of the numbers given."""
+    rate = float(given[-1]) if given else RATE
+    if not RATE_LEAST <= rate <= RATE_MOST:
+        raise OperatorError(
+            f"--rate {given[-1]}: a publisher sends {RATE_LEAST:g} to {RATE_MOST:g} messages a second",
+            f"Give such a number, or the bytes a second of links: --rate cluster/north={AMOUNTS['rate']}",
+        )
+    return rate
 
 
 def _rate(publishers: int, rate: float) -> float:
@@ -324,7 +365,7 @@ def faults_table(outcome: Outcome) -> Table:
     for heading in ("at", "fault", "clients there", "all hear again after"):
         table.add_column(heading, justify="left" if heading == "fault" else "right")
     for each in outcome.faults:
-        words = str(Fault(each.kind, each.target, each.seconds, None, each.others))
+        words = str(Fault(each.kind, each.target, each.seconds, None, each.others, each.amount))
         after = (
             "missed" if each.missed else "never" if each.recovery_s is None else f"{each.recovery_s:.2f} s"
         )

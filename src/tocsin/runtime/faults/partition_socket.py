@@ -3,9 +3,9 @@
     DIR/chaos/NAME.sock      NAME is the process's, with ``-`` for each ``/``
 
 One JSON object a line each way: ``{"v": 1, "cut": [["127.0.0.1", 4222]], "until_s": 83265.5}`` cuts these addresses
-off, or heals all if there are none; the answer says how many connections that concerned, or what is wrong. ``until_s``
-is by the machine's monotonic clock: a process that was stopped, and reads what it was asked for too late, does
-nothing.
+off, or heals all if there are none; with ``"weather": {"lag_s": 0.05}`` they are slow or lossy instead
+(``runtime.faults.weather``). The answer says how many connections that concerned, or what is wrong. ``until_s`` is by
+the machine's monotonic clock: a process that was stopped, and reads what it was asked for too late, does nothing.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import structlog
 from tocsin.errors import TocsinError
 from tocsin.model.versions import UNREADABLE, Document
 from tocsin.runtime.faults.partition import Address, CuttableLoop
+from tocsin.runtime.faults.weather import Weather
 
 DIRECTORY: Final = "chaos"
 PATH_MAX_BYTES: Final = 107  # of a UNIX socket's name on Linux, without the end
@@ -36,6 +37,7 @@ SECONDS_MAX: Final = 600.0
 class CutOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     cut: Annotated[tuple[Address, ...], msgspec.Meta(max_length=1_024)]
     until_s: float = 0.0
+    weather: Weather | None = None  # None: nothing passes
     v: int = 1  # the format writes and reads it
 
 
@@ -120,6 +122,16 @@ def _obey(loop: CuttableLoop, line: bytes) -> Reply:
     seconds = request.until_s - time.monotonic()
     if not 0 < seconds <= SECONDS_MAX:
         return Reply(problem=f"a cut lasts more than 0 and at most {SECONDS_MAX:g} s, not {seconds:g}")
+    weather = request.weather
+    if weather is not None:
+        if weather.problem:
+            return Reply(problem=weather.problem)
+        connections = loop.cuts.trouble(request.cut, weather, seconds)
+        facts = {each: value for each, value in msgspec.structs.asdict(weather).items() if value}
+        structlog.get_logger().warning(
+            "bad weather, as asked", seconds=round(seconds, 3), addresses=len(request.cut), **facts
+        )
+        return Reply(connections)
     connections = loop.cuts.cut(request.cut, seconds)
     structlog.get_logger().warning(
         "cut off, as asked", seconds=round(seconds, 3), addresses=len(request.cut), connections=connections
@@ -127,13 +139,16 @@ def _obey(loop: CuttableLoop, line: bytes) -> Reply:
     return Reply(connections)
 
 
-async def ask(path: Path, addresses: Sequence[Address], until_s: float) -> int:
-    """Have a process cut addresses off until then, or heal all if there are none. Raises ``CutRefused``."""
+async def ask(
+    path: Path, addresses: Sequence[Address], until_s: float, weather: Weather | None = None
+) -> int:
+    """Have a process cut addresses off until then, or have weather there; heal all if there are none. Raises
+    ``CutRefused``."""
     try:
         async with asyncio.timeout(DEADLINE_S):
             reader, writer = await asyncio.open_unix_connection(path, limit=LINE_MAX_BYTES)
             try:
-                writer.write(REQUEST.write(CutOrder(tuple(addresses), until_s)) + b"\n")
+                writer.write(REQUEST.write(CutOrder(tuple(addresses), until_s, weather)) + b"\n")
                 reply = REPLY.read(await reader.readline())
             finally:
                 writer.close()

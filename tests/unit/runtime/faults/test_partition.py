@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from tocsin.runtime.faults import partition_socket as cut_socket
-from tocsin.runtime.faults.partition import HELD_HIGH_BYTES, CuttableLoop, Valve
+from tocsin.runtime.faults.partition import CuttableLoop, Valve
 from tocsin.runtime.faults.partition_socket import CutRefused, ask, serving, socket_path
+from tocsin.runtime.faults.weather import CALM, HELD_HIGH_BYTES, Weather
 
 LONG_S = 500.0
 DEADLINE_S = 20.0
@@ -288,3 +289,134 @@ def test_a_path_that_is_too_long_costs_partitions_only(tmp_path: Path) -> None:
 async def test_on_any_other_loop_there_is_no_socket(tmp_path: Path) -> None:
     async with serving(tmp_path, "b"):
         assert not (tmp_path / cut_socket.DIRECTORY).exists()
+
+
+# ── weather ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_lag_delays_both_directions_and_keeps_their_order() -> None:
+    async def story(pair: Pair) -> None:
+        assert pair.loop.cuts.trouble([pair.address], Weather(lag_s=0.2), LONG_S) == 1
+        began_s = time.monotonic()
+        pair.client.transport.write(b"1")
+        pair.client.transport.writelines([b"2", b"3"])
+        pair.server.transport.write(b"news")
+        await pass_some_time()
+        assert pair.server.heard == b"" and pair.client.heard == b""
+        await until(lambda: pair.server.heard == b"123" and pair.client.heard == b"news")
+        assert time.monotonic() - began_s >= 0.2
+
+    run(story)
+
+
+def test_what_is_under_way_when_lag_ends_arrives_in_order() -> None:
+    async def story(pair: Pair) -> None:
+        cuts = pair.loop.cuts
+        cuts.trouble([pair.address], Weather(lag_s=0.2), LONG_S)
+        pair.client.transport.write(b"1")
+        cuts.heal()
+        pair.client.transport.write(b"2")
+        await until(lambda: pair.server.heard == b"12")
+        assert cuts.weather(pair.address) == CALM
+
+    run(story)
+
+
+def test_a_narrow_connection_asks_its_writer_to_pause() -> None:
+    async def story(pair: Pair) -> None:
+        weather = Weather(rate=1_000_000)
+        pair.loop.cuts.trouble([pair.address], weather, LONG_S)
+        pair.client.transport.write(b"x" * (2 * HELD_HIGH_BYTES))
+        assert pair.client.paused and pair.client.transport.get_write_buffer_size() > HELD_HIGH_BYTES
+        await until(lambda: len(pair.server.heard) == 2 * HELD_HIGH_BYTES and not pair.client.paused)
+
+    run(story)
+
+
+def test_a_narrow_connection_stops_reading_what_it_cannot_carry() -> None:
+    async def story(pair: Pair) -> None:
+        pair.loop.cuts.trouble([pair.address], Weather(rate=1_000_000), LONG_S)
+        pair.server.transport.write(b"x" * (8 * HELD_HIGH_BYTES))
+        await until(lambda: not pair.client.transport.real.is_reading())
+        await until(lambda: len(pair.client.heard) == 8 * HELD_HIGH_BYTES)
+
+    run(story)
+
+
+@pytest.mark.parametrize("how", ["close", "abort"])
+def test_a_connection_closed_in_lag_ends_behind_its_last_words(how: str) -> None:
+    async def story(pair: Pair) -> None:
+        pair.loop.cuts.trouble([pair.address], Weather(lag_s=0.2), LONG_S)
+        pair.client.transport.write(b"last words")
+        getattr(pair.client.transport, how)()
+        await until(lambda: pair.client.over)
+        await until(lambda: pair.server.over)
+        assert pair.server.heard == (b"last words" if how == "close" else b"")
+
+    run(story)
+
+
+def test_what_the_peer_said_before_it_closed_is_read_first() -> None:
+    async def story(pair: Pair) -> None:
+        pair.loop.cuts.trouble([pair.address], Weather(lag_s=0.2), LONG_S)
+        pair.server.transport.write(b"last words")
+        pair.server.transport.close()
+        await until(lambda: pair.server.over)
+        assert not pair.client.over
+        await until(lambda: pair.client.over)
+        assert pair.client.heard == b"last words"
+
+    run(story)
+
+
+def test_a_cut_holds_what_is_under_way_in_lag() -> None:
+    async def story(pair: Pair) -> None:
+        cuts = pair.loop.cuts
+        cuts.trouble([pair.address], Weather(lag_s=0.02), LONG_S)
+        pair.client.transport.write(b"1")
+        cuts.cut([pair.address], LONG_S)
+        pair.client.transport.write(b"2")
+        await pass_some_time()
+        assert pair.server.heard == b""
+        cuts.heal()
+        await until(lambda: pair.server.heard == b"12")
+
+    run(story)
+
+
+def test_a_reader_that_pauses_in_lag_hears_nothing_until_it_resumes() -> None:
+    async def story(pair: Pair) -> None:
+        pair.loop.cuts.trouble([pair.address], Weather(lag_s=0.02), LONG_S)
+        pair.server.transport.write(b"news")
+        pair.client.transport.pause_reading()
+        await pass_some_time()
+        assert pair.client.heard == b""
+        pair.client.transport.resume_reading()
+        await until(lambda: pair.client.heard == b"news")
+
+    run(story)
+
+
+def test_weather_ends_by_itself_and_another_goes_on() -> None:
+    async def story(pair: Pair) -> None:
+        cuts, address = pair.loop.cuts, pair.address
+        cuts.trouble([address], Weather(lag_s=0.02), 0.01)
+        cuts.trouble([address], Weather(loss=0.25), LONG_S)
+        await until(lambda: cuts.weather(address) == Weather(loss=0.25))
+
+    run(story)
+
+
+def test_a_process_has_weather_as_it_is_asked(tmp_path: Path) -> None:
+    async def story(pair: Pair) -> None:
+        path = socket_path(tmp_path, "broker/north-1")
+        async with serving(tmp_path, "broker/north-1"):
+            weather = Weather(lag_s=0.01, loss=0.5, rate=1_000)
+            assert await ask(path, [pair.address], later(), weather) == 1
+            assert pair.loop.cuts.weather(pair.address) == weather
+            with pytest.raises(CutRefused, match="a loss is at most 50%"):
+                await ask(path, [pair.address], later(), Weather(loss=0.9))
+            await ask(path, (), 0.0)
+            assert pair.loop.cuts.weather(pair.address) == CALM
+
+    run(story)
