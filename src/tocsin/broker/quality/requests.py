@@ -25,6 +25,7 @@ from mqtt5 import PublishPacket
 
 from tocsin.broker.client import Client
 from tocsin.core.budgets.budget import Kind
+from tocsin.core.budgets.weight import weight_of_publication
 from tocsin.core.delivery.grant import Frames, Grant, grant
 from tocsin.core.forwarding.table import Subscription, Wanted
 from tocsin.core.quality.deadlines import DeadlineWatch, Miss
@@ -301,7 +302,7 @@ class Requests:
         if any(length is None for length in lengths.values()):
             return True
         passes = False
-        size, number = len(publication.topic) + len(publication.payload), self._numbers[target]
+        size, number = weight_of_publication(publication), self._numbers[target]
         for request, length_us in lengths.items():
             key, item = key_of(number, request, publication.topic), (publication, granted)
             if self._separation.passes(number, key, item, size, length_us or 0, now_us()):
