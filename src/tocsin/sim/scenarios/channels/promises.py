@@ -38,8 +38,8 @@ class Arrive(Invariant):
     broker knew of when it came before it gets any other.
 
     What a client unsubscribes from at a broker that is cut off is gone once the store has it. Until then it may come
-    back (decision 032, *not done*): if that broker knows an older epoch of the session than the store, if it ends, or if
-    another broker serves the client next.
+    back (decision 032, *not done*): if that broker knows an older epoch of the session than the store has, if it ends,
+    or if another broker serves the client next.
     """
 
     name = "subscribers get every result, in order, and none that they do not want"
