@@ -98,7 +98,7 @@ async def narrow(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Narrow]:
         yield network
 
 
-async def test_a_burst_on_a_narrow_link_arrives_whole_and_the_link_stays(narrow: Narrow) -> None:
+async def test_a_burst_arrives_whole_over_a_narrow_link_that_stays(narrow: Narrow) -> None:
     """The sign of life that is asked for meanwhile waits behind it for longer than a peer has to answer."""
     heard = await narrow.end.peer("subscriber")
     await heard.subscribe(TopicFilter("a"))
