@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,8 @@ def impatient(patch: pytest.MonkeyPatch) -> None:
     def leave(self: Dialler, event: FlowSeen, now_us: int) -> list[Effect]:
         return self._leave(now_us, "the peer no longer answers") if self._unanswered else []
 
-    patch.setattr(Dialler, "table", {**Dialler.table, (DiallerState.UP, FlowSeen): leave})
+    table: dict[Any, Any] = {**Dialler.table, (DiallerState.UP, FlowSeen): leave}
+    patch.setattr(Dialler, "table", table)
 
 
 def hoarder(patch: pytest.MonkeyPatch) -> None:
