@@ -299,18 +299,22 @@ class Requests:
     def judged(self, wanted: Wanted[Client], publication: Publication) -> Wanted[Client]:
         """Those who get a message, each with the subscriptions that it is for."""
         found = []
+        offered: str | None = None
         for target, subscriptions in wanted:
             kept = subscriptions
             if any(each.request for each in subscriptions):
+                said = offered = self._offered(publication) if offered is None else offered
                 kept = tuple(
-                    s for s in subscriptions if not s.request or self._is_for(target, s, publication)
+                    s for s in subscriptions if not s.request or self._is_for(target, s, publication, said)
                 )
             if kept:
                 found.append((target, kept))
         return tuple(found)
 
-    def _is_for(self, target: Client, subscription: Subscription, publication: Publication) -> bool:
-        request, offered = subscription.request, self._offered(publication)
+    def _is_for(
+        self, target: Client, subscription: Subscription, publication: Publication, offered: str
+    ) -> bool:
+        request = subscription.request
         verdict = self._judge.judge(request, offered, publication.payload, publication.qos)
         if verdict is Verdict.MISMATCH:
             self.unmatched += 1
