@@ -146,6 +146,14 @@ class Offers(Generic[Reason]):
             if meets(offer, asked):
                 yield topic, mismatch(offer, asked, STATED)
 
+    def is_matching(self, scope: str, request: str, topic: str) -> bool | None:
+        """Whether a subscription matches a stream, whatever is published; None: no such stream offers anything."""
+        said, asked = self._sets.get(scope, {}).get(topic), request_of(request)
+        if said is None:
+            return None
+        offer = offer_said(said) or NOTHING
+        return meets(offer, asked) and mismatch(offer, asked, STATED) is None
+
     def mismatches(self, scope: str, request: str) -> Iterator[tuple[str, Mismatch]]:
         """Those of them that do not match."""
         return ((topic, found) for topic, found in self.compared(scope, request) if found is not None)
