@@ -570,6 +570,7 @@ class Exchange:
         """The clients' rights to receive have changed."""
         self._table.forget()
         self.queries.listings.access_changed()
+        self.requests.access_changed()
 
     # ── the coordinator ─────────────────────────────────────────────────────────────────────────────────────
 

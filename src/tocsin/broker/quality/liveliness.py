@@ -173,7 +173,7 @@ class Watching:
     def __init__(
         self,
         ask: Callable[[int, tuple[str, ...]], None],
-        changed: Callable[[Iterable[str]], None],
+        changed: Callable[[Collection[str]], None],
         gone: Callable[[], Collection[str]],
     ) -> None:
         self._ask = ask
@@ -262,7 +262,7 @@ class Leased:
         broker: str,
         words: Words,
         attended: Attended,
-        changed: Callable[[Iterable[str]], None],
+        changed: Callable[[Collection[str]], None],
         gone: Callable[[], Collection[str]],
     ) -> None:
         self.subject = words_subject(network)
