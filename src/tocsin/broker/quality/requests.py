@@ -376,22 +376,29 @@ class Requests:
         """Those who get a message, each with the subscriptions that it is for. ``strength``: of its publisher, if the
         message does not say it; ``sent_us``: when it was published, if that is known."""
         found = []
+        offered: str | None = None
         for target, subscriptions in wanted:
             kept = subscriptions
             if any(each.request for each in subscriptions):
+                said = offered = self._offered(publication) if offered is None else offered
                 kept = tuple(
                     s
                     for s in subscriptions
-                    if not s.request or self._is_for(target, s.request, publication, strength, sent_us)
+                    if not s.request or self._is_for(target, s.request, publication, said, strength, sent_us)
                 )
             if kept:
                 found.append((target, kept))
         return tuple(found)
 
     def _is_for(
-        self, target: Client, request: str, publication: Publication, strength: int, sent_us: int
+        self,
+        target: Client,
+        request: str,
+        publication: Publication,
+        offered: str,
+        strength: int,
+        sent_us: int,
     ) -> bool:
-        offered = self._offered(publication)
         verdict = self._judge.judge(request, offered, publication.payload, publication.qos)
         if verdict is Verdict.MISMATCH:
             self.unmatched += 1

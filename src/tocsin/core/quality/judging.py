@@ -92,12 +92,10 @@ class Judge:
 
     def judge(self, request: str, offered: str, payload: bytes, qos: int) -> Verdict:
         """By the canonical text of a request, and the text of an offer."""
+        verdict = _compared(request, offered, qos)
+        if verdict is not Verdict.DELIVER:
+            return verdict
         asked = request_of(request)
-        offer = (offer_said(offered) if offered else None) or NOTHING
-        if not meets(offer, asked):
-            return Verdict.LEAVE_OUT
-        if mismatch(offer, asked, qos) is not None:
-            return Verdict.MISMATCH
         if asked.where is not None and not condition_of(asked.where).matches(self._fields_of(payload)):
             return Verdict.LEAVE_OUT
         return Verdict.DELIVER
@@ -142,6 +140,16 @@ def owns(
     return owners.passes(key, message.client, strength, now_us, patience_us=patience_us, is_lost=lost)
 
 
+@lru_cache(4_096)
+def _compared(request: str, offered: str, qos: int) -> Verdict:
+    """The verdict without ``where``: the same for most messages of a stream."""
+    asked, offer = request_of(request), (offer_said(offered) if offered else None) or NOTHING
+    if not meets(offer, asked):
+        return Verdict.LEAVE_OUT
+    return Verdict.DELIVER if mismatch(offer, asked, qos) is None else Verdict.MISMATCH
+
+
+@lru_cache(4_096)
 def why(request: str, offered: str, qos: int) -> Mismatch | None:
     """Why a message was not for a subscription."""
     return mismatch((offer_said(offered) if offered else None) or NOTHING, request_of(request), qos)
