@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tests.sim.search import seeds_from
 from tocsin.core.links.backlog import LinkBacklog
-from tocsin.core.links.dialler import Dialler
+from tocsin.core.links.dialler import Dialler, DiallerState
 from tocsin.core.links.signals import FlowSeen
 from tocsin.core.machine import Effect
 from tocsin.runtime.machines.line import Line
@@ -34,8 +35,8 @@ def impatient(patch: pytest.MonkeyPatch) -> None:
     def leave(self: Dialler, event: FlowSeen, now_us: int) -> list[Effect]:
         return self._leave(now_us, "the peer no longer answers") if self._unanswered else []
 
-    patch.setattr(Dialler, "_on_flow", leave)
-    patch.setitem(Dialler.table, ("up", FlowSeen), leave)
+    table: dict[Any, Any] = {**Dialler.table, (DiallerState.UP, FlowSeen): leave}
+    patch.setattr(Dialler, "table", table)
 
 
 def hoarder(patch: pytest.MonkeyPatch) -> None:

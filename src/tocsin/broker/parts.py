@@ -340,6 +340,7 @@ class Parts:
             filters_max=limits.filters_max,
             held_max_bytes=limits.outbound_max_bytes,
             failed=self._ending.fail,
+            counts_ends=ports.settings.routing.balance in ("delay", "connections"),
         )
         self.rates = RateMeter(self.exchange.tallies, self.groups.counts, self.channels.counts)
 

@@ -27,7 +27,7 @@ from tocsin.broker.connection.subscribe import ClientSubscriber
 from tocsin.broker.connection.turns import MUCH_BYTES, SLICE
 from tocsin.broker.connection.writer import ClientWriter
 from tocsin.broker.streams.registry import will_id
-from tocsin.broker.survival.provisional import DEGRADED, GIVEN_UP
+from tocsin.broker.survival.provisional import GIVEN_UP, IN_FORCE
 from tocsin.core.access.admission import SERVER_BUSY
 from tocsin.core.access.rights import Rights
 from tocsin.core.budgets.budget import Kind, Refusal
@@ -491,7 +491,7 @@ class Connection(asyncio.Protocol):
         self._end(self.expiry_s if effect.reason_code == SESSION_TAKEN_OVER else effect.session_expiry_s)
 
     def acknowledge(self, packet: SubAckPacket, refused: Refused) -> None:
-        note = DEGRADED if self._degraded else None
+        note = IN_FORCE if self._degraded else None
         self.send(self._session.amended(packet, refused, note) if refused or note else packet)
 
     def _confirm(self, packet: UnsubAckPacket) -> None:

@@ -144,7 +144,7 @@ class Counts:
 
 class Exchange:
     """Where the messages of one broker go. ``counts`` and ``budget`` are the broker's; ``peers`` are its links, and
-    ``gone`` names the brokers that are lost."""
+    ``gone`` names the brokers that are lost; ``counts_ends``: where messages come from and go to is counted."""
 
     def __init__(
         self,
@@ -166,6 +166,7 @@ class Exchange:
         filters_max: int,
         held_max_bytes: int,
         failed: Failed,
+        counts_ends: bool = False,
     ) -> None:
         self.counts = counts
         self.budget = budget  # of bytes that clients make us hold
@@ -193,6 +194,7 @@ class Exchange:
             held_max_bytes=held_max_bytes,
             lost=counts.drop,
             failed=failed,
+            counts_ends=counts_ends,
         )
         self.routes = Routes(
             own, self._table, self.peers, self.carrying, lambda: self.relays.links_changed(), gone
@@ -242,6 +244,8 @@ class Exchange:
         else:
             onward = self._into_others(fanout.transit, cluster)
             onward_here = self._into_others(fanout.transit_here, cluster)
+            if onward:
+                self.carrying.count(fanout, topic, cluster, onward, 1, len(packet.payload))
         if cluster == self._carries_from and not ends:
             self.outbox.begin()
             self._add_peers(packet, None, onward, onward_here)
@@ -349,6 +353,8 @@ class Exchange:
         alike = not self._into_others(fanout.transit_here, cluster)
         if alike and self._forward_run(fanout, run, onward, clients=cluster != self._carries_from):
             self.counts.relayed += run.count
+            if onward:
+                self.carrying.count(fanout, run.topic, cluster, onward, run.count, len(run.frames))
         else:
             for packet in run.packets():
                 self.relay(cluster, run.topic, packet)

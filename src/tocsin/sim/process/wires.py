@@ -128,8 +128,8 @@ class Wires:
         self._barred.pop((caller, listener), None)
 
     def narrow(self, sender: Address, receiver: Address, rate: int) -> None:
-        """Let so many bytes a second leave over each connection from one node to another; 0: as many as there are, behind
-        those that were written before."""
+        """Let so many bytes a second leave over each connection from one node to another; 0: as many as there are,
+        behind those that were written before."""
         self._rates[sender, receiver] = rate
         for connection in self._connections.values():
             if sender in connection.ends and connection.other(sender).node.address == receiver:
