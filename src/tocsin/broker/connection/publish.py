@@ -28,7 +28,7 @@ from tocsin.core.budgets.budget import OVERHEAD_BYTES as COST_BYTES
 from tocsin.core.budgets.budget import Kind
 from tocsin.core.budgets.weight import weight_of
 from tocsin.core.machine import Effect
-from tocsin.core.quality.judging import OFFER, lifespan_s, offer_in
+from tocsin.core.quality.judging import OFFER, lifespan_s, offer_in, offered_by_message
 from tocsin.core.quality.texts import with_strength
 from tocsin.core.retained.write_order import WriteTurn
 from tocsin.core.session.signals import CommitFailed, Committed
@@ -273,8 +273,9 @@ class ClientPublisher:
             cluster=registry.cluster,
             keys=keys,
         )
-        if made.expiry_s is None and keys and OFFER in keys:
-            return msgspec.structs.replace(made, expiry_s=lifespan_s(offer_in(keys)))
+        if made.expiry_s is None and made.user_properties and (offered := offered_by_message(made)):
+            # Never by what others say of the stream: they could make its acknowledged messages disappear.
+            return msgspec.structs.replace(made, expiry_s=lifespan_s(offered))
         return made
 
     # ── messages above QoS 0 ────────────────────────────────────────────────────────────────────────────────
