@@ -214,7 +214,8 @@ class Spender:
 
     def describe(self, size: int, number: int) -> None:
         """Describe topics on which it does not publish, at all lengths, and for good."""
-        said = b'{"$permanent": true, "k": "' + b"v" * min(size, METADATA_MAX - 200) + b'"}'
+        value = b"v" * min(size, 900)
+        said = b'{"$permanent": true, "k": "%b", "l": "%b", "m": "%b"}' % (value, value, value)
         for each in range(20):
             topic = f"$meta/described/{self._name}/{number}/{each}"
             self._send(encode(PublishPacket(topic, said), V5))
