@@ -165,9 +165,10 @@ class NetworkView:
         lost = set(self.vacancies)
         effects += self._take_places(places, stands_in, fresh)
         before, self.bypass = self.bypass, bypass
-        tiers_before, self.tiers = self.tiers, tiers
+        retiered = self.tiers != tiers
+        self.tiers = tiers
         back = not lost <= self.vacancies.keys()
-        routed = self._take_routes(added, removed, infos, again=back or tiers_before != tiers)
+        routed = self._take_routes(added, removed, infos, back=back, retiered=retiered)
         if before.around != bypass.around:
             routed.append(DetoursChanged(around=dict(bypass.around)))
         return [*routed, *effects]
@@ -207,9 +208,10 @@ class NetworkView:
         removed: Mapping[Route, None],
         infos: Mapping[str, BrokerInfo],
         *,
-        again: bool,
+        back: bool,
+        retiered: bool,
     ) -> list[Effect]:
-        """``again``: routes are to be looked at again, as a broker is lost no longer, or tiers are others."""
+        """Routes are looked at again if a broker is ``back``, which was lost, or if tiers are others (``retiered``)."""
         came = [route for route in added if route not in self.routes]
         went = [route for route in removed if route in self.routes]
         for route in came:
@@ -230,7 +232,7 @@ class NetworkView:
                 carrying |= slots.members & self._members.keys()
         quiet = frozenset(peer.id for peer in self._backed.watched) - carrying
         peers = {peer: known[peer] for peer in sorted(carrying | quiet)}
-        if not came and not went and (peers, quiet) == (self.peers, self.quiet) and not again:
+        if not came and not went and (peers, quiet) == (self.peers, self.quiet) and not back and not retiered:
             return []
         self.peers, self.quiet = peers, quiet
         changed = RoutesChanged(
@@ -238,7 +240,7 @@ class NetworkView:
             removed=tuple(went),
             peers=tuple(peers.values()),
             quiet=quiet,
-            tiers=dict(self.tiers),
+            tiers=dict(self.tiers) if retiered else None,
         )
         return [changed]
 
