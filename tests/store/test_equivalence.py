@@ -192,7 +192,7 @@ def test_a_table_on_jetstream_answers_as_the_twin_does(pair: Pair, steps: list[S
     check_table(pair, steps)
 
 
-def test_a_table_on_a_cluster_answers_as_the_twin_does_around_fresh_reads(cluster_pair: Pair) -> None:
+def test_a_table_on_a_cluster_answers_as_its_twin_around_fresh_reads(cluster_pair: Pair) -> None:
     absent: Step = (
         "delete",
         {"key": "a", "known": None},

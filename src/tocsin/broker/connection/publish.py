@@ -25,6 +25,7 @@ from tocsin.broker.retained.writer import Waiting
 from tocsin.broker.streams.registry import will_id
 from tocsin.core.budgets.budget import OVERHEAD_BYTES as COST_BYTES
 from tocsin.core.budgets.budget import Kind
+from tocsin.core.budgets.weight import weight_of
 from tocsin.core.machine import Effect
 from tocsin.core.quality.judging import OFFER, lifespan_s, offer_in
 from tocsin.core.retained.write_order import WriteTurn
@@ -59,7 +60,6 @@ UNSPECIFIED: Final = 0x80
 TOPIC_NAME_INVALID: Final = 0x90
 PACKET_TOO_LARGE: Final = 0x95
 QUOTA_EXCEEDED: Final = 0x97
-PAIR_BYTES: Final = 170  # of a user property, beside its characters: a tuple and two texts
 
 Act = Callable[[], None]
 Refuse = Callable[[int, str], None]  # told the reason code, and why
@@ -74,10 +74,7 @@ def _code_of(error: TocsinError) -> int:
 
 def held_bytes(topic: str, packet: PublishPacket) -> int:
     """The bytes of a waiting message."""
-    size = COST_BYTES + len(topic) + len(packet.payload)
-    if packet.user_properties:
-        size += sum(PAIR_BYTES + len(name) + len(value) for name, value in packet.user_properties)
-    return size
+    return COST_BYTES + weight_of(packet, topic)
 
 
 class _Item:

@@ -549,6 +549,7 @@ class Exchange:
         """The clients' rights to receive have changed."""
         self._table.forget()
         self.queries.listings.access_changed()
+        self.requests.access_changed()
 
     # ── the coordinator ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -604,6 +605,8 @@ class Exchange:
             "dropped": self.counts.dropped,
             "links": len(self.links),
             "links_up": sum(link.up for link in self.links.values()),
+            "links_waiting": sum(link.waiting_bytes for link in self.links.values()),
+            "links_late": self.peers.late,
             "detours": self.relays.detours,
             "carried": self.relays.carried,
             "sent_around": self.relays.around,

@@ -10,13 +10,19 @@ on ``$qos/offered-deadline/TOPIC`` and ``$qos/requested-deadline/TOPIC``.
 What does not match is told both ends, once: the subscriber on ``$qos/incompatible/TOPIC`` here, and the publishers at
 whatever broker they are, which hears it on the bus. They get it if they subscribe to such topics. If more words wait
 for the bus than WORDS_MAX, the newest is dropped and counted.
+
+The rules hold for all of this: a stream whose messages a client may not receive is not compared for it, and neither end
+is told.
+
+A scope may have hundreds of thousands of streams. So subscriptions are compared with them piece by piece, PIECE at a
+time, while other work goes on; a change of one stream is compared at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from itertools import count
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from itertools import count, islice
 from typing import Final, Protocol
 
 import msgspec
@@ -25,6 +31,7 @@ from mqtt5 import PublishPacket
 
 from tocsin.broker.client import Client
 from tocsin.core.budgets.budget import Kind
+from tocsin.core.budgets.weight import weight_of_publication
 from tocsin.core.delivery.grant import Frames, Grant, grant
 from tocsin.core.forwarding.table import Subscription, Wanted
 from tocsin.core.quality.deadlines import DeadlineWatch, Miss
@@ -49,6 +56,7 @@ REQUESTED_DEADLINE: Final = QUALITY_PREFIX + "requested-deadline/"
 WATCHED_BYTES: Final = 700  # of a deadline
 PROMISE: Final = ""  # in the place of a request: a deadline that a publisher has promised
 WORDS_MAX: Final = 1_000
+PIECE: Final = 200  # streams that are compared with one subscription at once: about a millisecond
 
 Add = Callable[[Client, bytes], None]
 
@@ -119,6 +127,11 @@ class Requests:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_us = 0
         self._words: asyncio.Queue[Unmatched] = asyncio.Queue(WORDS_MAX)
+        self._hearing: dict[Client, set[str]] = {}  # who subscribes to such news, by which filters
+        # Subscriptions to compare with all of their scopes, and the streams that are left for the first of them.
+        self._uncompared: dict[tuple[Client, str], None] = {}
+        self._left: Iterator[str] | None = None
+        self._comparing: asyncio.Handle | None = None
         self._log = structlog.get_logger()
 
     # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────
@@ -126,6 +139,8 @@ class Requests:
     def subscribed(self, target: Client, name: str, scope: str, request: str) -> None:
         """A client has a subscription with a request, or with another one than before, or (empty) without any."""
         self.unsubscribed(target, name)
+        if name == scope and name.startswith(QUALITY_PREFIX):
+            self._hearing.setdefault(target, set()).add(name)
         if not request:
             return
         self.count += 1
@@ -136,9 +151,14 @@ class Requests:
             self._scopes.setdefault(query.id, set()).add(scope)
             self._keep(query, target.user, True)
         else:
-            self._compare(target, scope, request, None)
+            self._compare_later(target, name)
 
     def unsubscribed(self, target: Client, name: str) -> None:
+        hearing = self._hearing.get(target)
+        if hearing is not None:
+            hearing.discard(name)
+            if not hearing:
+                del self._hearing[target]
         held = self._held.get(target, {}).pop(name, None)
         if held is None:
             return
@@ -175,6 +195,7 @@ class Requests:
 
     def forget(self, target: Client) -> None:
         """The client is gone."""
+        self._hearing.pop(target, None)
         number = self._numbers.get(target)
         if number is not None:
             for key in tuple(self._watched.get(number, ())):
@@ -185,12 +206,16 @@ class Requests:
                 self.unsubscribed(target, name)
             self._offers.forget((target.client_id,))
 
-    def problem(self, scope: str, request: str) -> str | None:
-        """Why a subscription whose request is strict is refused."""
+    async def problem(self, target: Client, scope: str, request: str) -> str | None:
+        """Why a client's subscription whose request is strict is refused."""
         if not request_of(request).strict:
             return None
-        for topic, found in self._offers.mismatches(scope, request):
-            return f"{topic} offers {found.policy} {found.offered}; {found.requested} is requested"
+        left = iter(self._offers.topics(scope))
+        while piece := list(islice(left, PIECE)):
+            for topic, found in self._offers.compared(scope, request, piece):
+                if found is not None and target.may_receive(topic):
+                    return f"{topic} offers {found.policy} {found.offered}; {found.requested} is requested"
+            await asyncio.sleep(0)
         return None
 
     def is_known(self, scope: str, request: str) -> bool:
@@ -203,7 +228,8 @@ class Requests:
         """The streams that offer something for a filter."""
         for scope in self._scopes.get(query, ()):
             self._offers.know(scope, streams)
-            self._compare_all(scope)
+            for target, name in self._offers.reasons(scope):
+                self._compare_later(target, name)
 
     def say(self, query: str, topic: str, metadata: Metadata | None) -> None:
         """One of them has joined or changed, or (None) is gone."""
@@ -214,16 +240,44 @@ class Requests:
                     self._unwatch(key_of(self._numbers[target], self._held[target][name][1], topic))
             else:
                 self._offers.say(scope, topic, metadata)
-                self._compare_all(scope, topic)
+                for target, name in self._offers.reasons(scope):
+                    self._compare(target, *self._held[target][name], (topic,))
 
-    def _compare_all(self, scope: str, only: str | None = None) -> None:
-        for target, name in self._offers.reasons(scope):
-            self._compare(target, *self._held[target][name], only)
+    def access_changed(self) -> None:
+        """The clients' rights to receive have changed."""
+        for target, held in self._held.items():
+            for name in held:
+                self._compare_later(target, name)
 
-    def _compare(self, target: Client, scope: str, request: str, only: str | None) -> None:
+    def _compare_later(self, target: Client, name: str) -> None:
+        """Compare a subscription with all streams of its scope, in its turn."""
+        if next(iter(self._uncompared), None) == (target, name):
+            self._left = None  # from the beginning
+        self._uncompared[target, name] = None
+        if self._comparing is None:
+            self._comparing = asyncio.get_running_loop().call_soon(self._compare_piece)
+
+    def _compare_piece(self) -> None:
+        target, name = next(iter(self._uncompared))
+        held = self._held.get(target, {}).get(name)
+        piece: list[str] = []
+        if held is not None:
+            if self._left is None:
+                self._left = iter(self._offers.topics(held[0]))
+            piece = list(islice(self._left, PIECE))
+            self._compare(target, *held, piece)
+        if len(piece) < PIECE:
+            del self._uncompared[target, name]
+            self._left = None
+        more = bool(self._uncompared)
+        self._comparing = asyncio.get_running_loop().call_soon(self._compare_piece) if more else None
+
+    def _compare(self, target: Client, scope: str, request: str, topics: Iterable[str]) -> None:
         deadline_us = request_of(request).deadline_us
-        for topic, found in self._offers.compared(scope, request):
-            if only is not None and topic != only:
+        for topic, found in self._offers.compared(scope, request, topics):
+            if not target.may_receive(topic):
+                if deadline_us is not None:
+                    self._expect(target, request, topic, None)
                 continue
             if found is not None:
                 self._tell(target, request, topic, found)
@@ -301,7 +355,7 @@ class Requests:
         if any(length is None for length in lengths.values()):
             return True
         passes = False
-        size, number = len(publication.topic) + len(publication.payload), self._numbers[target]
+        size, number = weight_of_publication(publication), self._numbers[target]
         for request, length_us in lengths.items():
             key, item = key_of(number, request, publication.topic), (publication, granted)
             if self._separation.passes(number, key, item, size, length_us or 0, now_us()):
@@ -363,7 +417,7 @@ class Requests:
             self._retire(target)
             return
         if key not in self._watch:
-            if not self._take(number, WATCHED_BYTES + len(topic)):
+            if not self._take(number, WATCHED_BYTES + len(key)):
                 self._retire(target)
                 return
             self._watched.setdefault(number, set()).add(key)
@@ -377,7 +431,7 @@ class Requests:
             return
         number, request, topic = key.split(SPACE)
         self._watch.drop(key)
-        self._give_back(number, WATCHED_BYTES + len(topic))
+        self._give_back(number, WATCHED_BYTES + len(key))
         keys = self._watched[number]
         keys.remove(key)
         if not keys:
@@ -393,15 +447,17 @@ class Requests:
         news = Missed(value_text("deadline_us", miss.deadline_us), miss.total, miss.change)
         said = OFFERED_DEADLINE if request == PROMISE else REQUESTED_DEADLINE
         self.missed += miss.change
-        self._inform(self._clients[number], said + topic, MISSED_NEWS.write(news))
+        target = self._clients[number]
+        if request == PROMISE or target.may_receive(topic):
+            self._inform(target, said + topic, MISSED_NEWS.write(news))
 
     # ── what does not match ─────────────────────────────────────────────────────────────────────────────────
 
     def _tell(self, target: Client, request: str, topic: str, found: Mismatch) -> None:
-        if not self._offers.is_news(target.client_id, request, topic, found):
+        if not target.may_receive(topic) or not self._offers.is_news(target.client_id, request, topic, found):
             return
         facts = {"policy": found.policy, "offered": found.offered, "requested": found.requested}
-        self._log.info("a stream does not match", subscriber=target.client_id, stream=topic, **facts)
+        self._log.debug("a stream does not match", subscriber=target.client_id, stream=topic, **facts)
         news = Incompatible(found.policy, found.offered, found.requested, "")
         self._inform(target, INCOMPATIBLE + topic, INCOMPATIBLE_NEWS.write(news))
         word = Unmatched(topic, found.policy, found.offered, found.requested, target.client_id)
@@ -412,10 +468,10 @@ class Requests:
 
     def _inform(self, target: Client, said: str, news: bytes) -> None:
         """Tell one client, if it subscribes to such news."""
-        if len(said.encode()) > TOPIC_MAX_BYTES:
+        names = self._hearing.get(target)
+        if names is None or len(said.encode()) > TOPIC_MAX_BYTES:
             return
-        names = target.delivery.subscriptions
-        if any(name.startswith(QUALITY_PREFIX) and matches(name, said) for name in names):
+        if any(matches(name, said) for name in names):
             publication = Publication(said, news, 0, "")
             self._add(target, Frames(publication, 0).of(target.version, _PLAIN))
 
@@ -443,8 +499,9 @@ class Requests:
 
     def close(self) -> None:
         """Nothing is sent any more."""
-        if self._timer is not None:
-            self._timer.cancel()
+        for handle in (self._timer, self._comparing):
+            if handle is not None:
+                handle.cancel()
 
     def statistics(self) -> dict[str, int]:
         return {

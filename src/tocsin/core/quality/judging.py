@@ -7,8 +7,9 @@ stream offered when it was published. So a message that is read from the log lat
 verdict as one that has just come.
 
 ``where`` is about the fields of a JSON object. A field of an object inside it is named with a dot (``reading.value``).
-Strings, numbers and booleans can be compared; lists and nulls count as missing. A payload that is no JSON object
-satisfies nothing.
+Strings, numbers and booleans can be compared; lists, nulls and strings of more than STRING_MAX characters count as
+missing: a payload has a megabyte, and there may be thousands of conditions on one topic. A payload that is no JSON
+object satisfies nothing.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from tocsin.model.stream import Value
 
 OFFER: Final = "$offer"  # the key of a stream's metadata that has its offer
 OFFER_PREFIX: Final = "offer."  # of user properties
+STRING_MAX: Final = 4_096  # characters of a field: as much as all metadata of a stream have by default
 
 _decoder: Final = msgspec.json.Decoder()
 
@@ -141,6 +143,8 @@ class _Fields(Mapping[str, Value]):
             for step in key.split("."):
                 found = found.get(step) if isinstance(found, dict) else None
         if not isinstance(found, str | int | float | bool):
+            raise KeyError(key)
+        if isinstance(found, str) and len(found) > STRING_MAX:
             raise KeyError(key)
         return found
 

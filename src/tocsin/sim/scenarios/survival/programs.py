@@ -139,12 +139,18 @@ class Program:
         self.at = ""  # the node that it is connected to; empty if to none
         self.instance = 0  # how often it was begun
         self.degraded: dict[str, bool] = {}  # filter → whether its last answer said that it is stored later
+        self._watched: WatchedClient | None = None  # of the program as it was begun last
+
+    @property
+    def unreleased(self) -> list[int]:
+        """The packet ids of what came and was not settled: at QoS 2 those whose PUBREL is still to come."""
+        return [] if self._watched is None else list(self._watched._session.arrivals._taken)
 
     def _client(self, process: SimulatedProcess, **options: Any) -> WatchedClient:
         self.instance += 1
         self.home = self.servers[0]
         options.setdefault("deadline_s", DEADLINE_S)
-        return WatchedClient(
+        self._watched = WatchedClient(
             self,
             process,
             [server(name) for name in self.servers],
@@ -152,6 +158,7 @@ class Program:
             keep_alive_s=self.pace.keep_alive_s,
             **options,
         )
+        return self._watched
 
     def _will(self, number: int) -> Message:
         return Message(WILLS + self.name, f"{self.name} {number}".encode(), qos=1)
