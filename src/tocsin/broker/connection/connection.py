@@ -27,7 +27,7 @@ from tocsin.broker.connection.subscribe import ClientSubscriber
 from tocsin.broker.connection.turns import MUCH_BYTES, SLICE
 from tocsin.broker.connection.writer import ClientWriter
 from tocsin.broker.streams.registry import will_id
-from tocsin.broker.survival.provisional import DEGRADED, GIVEN_UP
+from tocsin.broker.survival.provisional import GIVEN_UP, IN_FORCE
 from tocsin.core.access.admission import SERVER_BUSY
 from tocsin.core.access.rights import Rights
 from tocsin.core.budgets.budget import Kind, Refusal
@@ -488,10 +488,12 @@ class Connection(asyncio.Protocol):
 
     def _on_close(self, effect: Close) -> None:
         self._listener.closed(self, effect)
+        if effect.fault == "none" and not effect.reason_code:  # it has taken its leave
+            self._exchange.requests.takes_leave(self)
         self._end(self.expiry_s if effect.reason_code == SESSION_TAKEN_OVER else effect.session_expiry_s)
 
     def acknowledge(self, packet: SubAckPacket, refused: Refused) -> None:
-        note = DEGRADED if self._degraded else None
+        note = IN_FORCE if self._degraded else None
         self.send(self._session.amended(packet, refused, note) if refused or note else packet)
 
     def _confirm(self, packet: UnsubAckPacket) -> None:
@@ -680,6 +682,7 @@ class Connection(asyncio.Protocol):
         self.subscriber.restore()
         if present:
             self._publisher = ClientPublisher(self, self._exchange, self._durable, resumed=True)
+            self._exchange.requests.resumed(self)
         self._welcome(accepted, present=present)
         self.subscriber.begin()
 
