@@ -488,6 +488,8 @@ class Connection(asyncio.Protocol):
 
     def _on_close(self, effect: Close) -> None:
         self._listener.closed(self, effect)
+        if effect.fault == "none" and not effect.reason_code:  # it has taken its leave
+            self._exchange.requests.takes_leave(self)
         self._end(self.expiry_s if effect.reason_code == SESSION_TAKEN_OVER else effect.session_expiry_s)
 
     def acknowledge(self, packet: SubAckPacket, refused: Refused) -> None:
@@ -680,6 +682,7 @@ class Connection(asyncio.Protocol):
         self.subscriber.restore()
         if present:
             self._publisher = ClientPublisher(self, self._exchange, self._durable, resumed=True)
+            self._exchange.requests.resumed(self)
         self._welcome(accepted, present=present)
         self.subscriber.begin()
 

@@ -14,7 +14,7 @@ object satisfies nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Final
@@ -22,6 +22,7 @@ from typing import Any, Final
 import msgspec
 
 from tocsin.core.quality.matching import NOTHING, Mismatch, meets, mismatch
+from tocsin.core.quality.ownership import Owners
 from tocsin.core.quality.texts import (
     QualityInvalid,
     condition_of,
@@ -32,6 +33,7 @@ from tocsin.core.quality.texts import (
     request_of,
 )
 from tocsin.model.publication import Publication
+from tocsin.model.quality import Ownership
 from tocsin.model.stream import Value
 
 OFFER: Final = "$offer"  # the key of a stream's metadata that has its offer
@@ -108,6 +110,34 @@ class Judge:
         if payload is not self._payload:
             self._payload, self._fields = payload, fields_of(payload)
         return self._fields
+
+
+def owns(
+    owners: Owners,
+    request: str,
+    message: Publication,
+    strength: int,
+    now_us: int,
+    is_lost: Callable[[str], bool] | None = None,
+) -> bool:
+    """Whether a message is the owner's, of a subscription that requests exclusive ownership; all others hear everybody.
+
+    ``strength``: of its publisher, if the message does not say it. The patience is the subscriber's deadline, or else
+    that of the stream. Without ``is_lost``, as in a log that is read later, a lease without a message is over.
+    """
+    asked = request_of(request)
+    if asked.ownership is not Ownership.EXCLUSIVE or not message.client:
+        return True
+    said = offered_by_message(message)
+    offer = offer_said(offer_in(message.keys) if said is None else said) or NOTHING
+    if offer.strength is not None:
+        strength = offer.strength
+    patience_us = offer.deadline_us if asked.deadline_us is None else asked.deadline_us
+    if is_lost is None and offer.lease_us is not None:
+        patience_us = min(offer.lease_us, patience_us or offer.lease_us)
+    lost = is_lost or (lambda client: False)
+    key = (request, message.topic)
+    return owners.passes(key, message.client, strength, now_us, patience_us=patience_us, is_lost=lost)
 
 
 @lru_cache(4_096)

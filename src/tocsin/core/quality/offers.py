@@ -155,6 +155,14 @@ class Offers(Generic[Reason]):
             if meets(offer, asked):
                 yield topic, mismatch(offer, asked, STATED)
 
+    def is_matching(self, scope: str, request: str, topic: str) -> bool | None:
+        """Whether a subscription matches a stream, whatever is published; None: no such stream offers anything."""
+        said, asked = self._sets.get(scope, {}).get(topic), request_of(request)
+        if said is None:
+            return None
+        offer = offer_said(said) or NOTHING
+        return meets(offer, asked) and mismatch(offer, asked, STATED) is None
+
     def is_news(self, client: str, request: str, topic: str, found: Mismatch) -> bool:
         """Whether nobody was told of this before."""
         key = (client, request, topic, found.policy)

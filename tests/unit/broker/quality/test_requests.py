@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from tocsin.broker.quality.requests import PIECE, Requests
+from tocsin.broker.quality.words import Words
 from tocsin.query import Query
 from tocsin.store.memory.store import MemoryStore
 
@@ -41,10 +42,12 @@ class Stage:
         self.asked: list[Query] = []
         self.requests = Requests(
             "net",
-            MemoryStore().bus,
+            "north-1",
+            Words(MemoryStore().bus),
             add=lambda client, frame: self.sent.append((client.client_id, frame)),
             keep=lambda query, user, wanted: self.asked.append(query),
             publishers=cast("Any", SimpleNamespace(publishing=lambda topic: ())),
+            gone=tuple,
         )
 
     def request(self, peer: Peer, request: str = TIGHT) -> None:
