@@ -230,14 +230,16 @@ class Parts:
             altered=self._channel_altered,
             borrowed=self._ports.borrowed,
         )
+        source = ResultSource(self._ports.results, stored.bus, names.service("results"))
         results = Results(
             stored.notices,
             names.notices_subject,
-            ResultSource(self._ports.results, stored.bus, names.service("results")),
+            source,
             self._broker,
             unseen=self._unseen,
         )
         self.channels = Channels(backend, results, self._network)
+        self._standing_by = StandbyCellWriter(backend, warm=source.warm)
 
     def _make_groups(self) -> None:
         ports, limits = self._ports, self._ports.settings.limits
@@ -258,7 +260,7 @@ class Parts:
         self.replication = Replicating(
             bus,
             self.clients,
-            StandbyCellWriter(self.channels.backend),
+            self._standing_by,
             network=self._network,
             broker=self._broker,
             wills_left=self._came_back,
