@@ -67,7 +67,9 @@ TOPICS_MAX: Final = 4_096  # streams that are not judged again; the oldest goes
 class NetworkView:
     """The network as one broker knows it from its notices."""
 
-    def __init__(self) -> None:
+    def __init__(self, outward: str | None = None) -> None:
+        """``outward``: the cluster of a broker that others cannot dial; so it has links to all that may send to it."""
+        self._outward = outward
         self.routes: dict[Route, None] = {}  # what the forwarding table holds, oldest first
         self.peers: dict[str, BrokerInfo] = {}  # of those routes, of detours, and of brokers that it watches
         self.quiet: frozenset[str] = frozenset()  # of them, those that it only watches
@@ -230,7 +232,10 @@ class NetworkView:
         for gate, slots in self.tiers.items():
             if gate in self._routes_to:
                 carrying |= slots.members & self._members.keys()
-        quiet = frozenset(peer.id for peer in self._backed.watched) - carrying
+        quiet = frozenset(peer.id for peer in self._backed.watched)
+        if self._outward is not None:
+            quiet |= {each for each, info in self._members.items() if info.cluster != self._outward}
+        quiet -= carrying
         peers = {peer: known[peer] for peer in sorted(carrying | quiet)}
         if not came and not went and (peers, quiet) == (self.peers, self.quiet) and not back and not retiered:
             return []
