@@ -144,6 +144,14 @@ def _check_brokers(settings: Settings, origins: Mapping[str, str]) -> None:
                 "this is not a routing broker, and only those are in tiers",
                 'Leave it out, or set role = "routing"',
             )
+        if broker.outward and broker.role == "routing":
+            raise SettingError(
+                f"{where}.outward",
+                True,
+                source,
+                "brokers of all clusters have to reach a routing broker",
+                "Leave it out, and let another machine route; edge brokers and standbys may be outward",
+            )
         if broker.may_stand_by and broker.role != "edge":
             raise SettingError(
                 f"{where}.may_stand_by",
