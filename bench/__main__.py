@@ -18,6 +18,7 @@ BENCHES = {
     "leader": "the coordinator's processor time while a tenth of a thousand brokers fails, beside one of them",
     "locality": "a durable message at brokers that do not want it; how soon a new filter is read",
     "moves": "how often clients move when a standby takes their lost broker's place",
+    "narrow": "a link that is offered three times what it can carry, beside a leaf node of NATS",
     "phone": "mosquitto's subscriber, MQTT 3.1.1 and one address, while its brokers are killed and frozen",
     "query": "a change against up to a million standing queries, a new query against as many streams",
     "replication": "bytes and CPU of a change, a position and a resync, from a broker to its two backups",

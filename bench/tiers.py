@@ -4,6 +4,8 @@ The network is that of the PubSubCoord paper's largest figure: 120 edge brokers,
 routing brokers in a cloud, 10 000 interests in 1 000 topics. *tiers* is the state that ships, with the notices as they
 are encoded. *hubs* is the way before: a route names the first routing broker by name, so that all routes are compared
 when routing brokers change. Both run in this process, one after the other, ROUNDS times; the figures are medians.
+
+``tier_balance`` adds how alike members carry under a skewed load, by strategy.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from bench import tier_balance
 from tocsin.core.coordination.state.outcome import Outcome
 from tocsin.core.coordination.state.state import State
 from tocsin.core.forwarding.routes import RouteChange
@@ -191,6 +194,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{name:24}{row['leader_ms']:>11.2f}{row['routes']:>10,.0f}{''.join(sizes)}")
     ratio = old["leader_ms"] / results["a member leaves"]["leader_ms"]
     print(f"a member that leaves costs the leader 1/{ratio:,.0f} of what a hub did")
+    for members in (8,) if chosen.quick else (8, 40):
+        balanced = tier_balance.compare(members, 2 if chosen.quick else tier_balance.SEEDS)
+        tier_balance.show(members, balanced)
+        results[f"balance, {members} members"] = {row.name: row.uneven for row in balanced}
     RESULTS.mkdir(exist_ok=True)
     name = "tiers-quick.json" if chosen.quick else "tiers.json"
     (RESULTS / name).write_text(json.dumps(results, indent=2) + "\n")

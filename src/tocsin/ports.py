@@ -16,7 +16,8 @@ acknowledged to anybody before it was asked for. It costs a write where there ar
 Every failure is a ``StoreError`` (or ``NoResponder``/``DeadlineExceeded`` from the bus); exceptions of the library
 beneath never pass.
 
-Positions and revisions are positive and grow; 0 means "before the first". Times are integer microseconds.
+Positions and revisions are positive and grow; 0 means "before the first". Those of a table's values have gaps: a
+deletion, an expiry and a fresh read may take one too. Times are integer microseconds.
 """
 
 from __future__ import annotations

@@ -10,7 +10,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from mqtt5 import PublishPacket, QoS, SubAckPacket, SubscribePacket, TopicFilter
+from mqtt5 import (
+    DisconnectPacket,
+    PingReqPacket,
+    PubAckPacket,
+    PublishPacket,
+    QoS,
+    SubAckPacket,
+    SubscribePacket,
+    TopicFilter,
+)
 
 from tests.integration.peers import Connect, Peers
 from tests.integration.running import DEADLINE_S, Heard, until, up
@@ -229,3 +238,129 @@ async def test_who_keeps_a_deadline_hears_nothing(connect: Connect) -> None:
     while got.count(b"1") < 2:  # the first one may have been too early for the reader
         got.append((await reader.first(PublishPacket)).payload)
     await nothing(reader)
+
+
+async def alive_counts(reader: Peer) -> tuple[int, int]:
+    """The next word of who is alive."""
+    while not (news := await reader.first(PublishPacket)).topic.startswith("$qos/liveliness/"):
+        pass
+    said = json.loads(news.payload)
+    return said["alive"], said["not_alive"]
+
+
+async def test_a_subscriber_is_told_who_is_alive_and_who_is_not(connect: Connect) -> None:
+    reader, sensor = await connect("south-1", "worries"), await connect("north-1", "mortal")
+    assert await subscribe(reader, "$qos/liveliness/#") == [0]
+    sensor.send(PublishPacket("life", b"0", user_properties=[("offer.lease", "400ms")]))
+    assert await subscribe(reader, "life", lease="1s") == [0]
+    assert await alive_counts(reader) == (1, 0)
+    for _ in range(4):  # its connection says that it is alive
+        await asyncio.sleep(0.2)
+        sensor.send(PingReqPacket())
+    sensor.writer.transport.abort()
+    assert await alive_counts(reader) == (0, 1)
+    again = await connect("north-2", "mortal")
+    again.send(PublishPacket("life", b"1", user_properties=[("offer.lease", "400ms")]))
+    assert await alive_counts(reader) == (1, 0)
+    again.send(DisconnectPacket())
+    assert await alive_counts(reader) == (0, 0)
+
+
+async def test_a_manual_lease_needs_messages_or_assertions(connect: Connect) -> None:
+    reader, sensor = await connect("south-1", "expects"), await connect("north-1", "speaks")
+    assert await subscribe(reader, "$qos/liveliness/#") == [0]
+    said = [("offer.lease", "500ms"), ("offer.liveliness", "manual")]
+    sensor.send(PublishPacket("manual", b"0", user_properties=said))
+    assert await subscribe(reader, "manual", liveliness="manual", lease="1s") == [0]
+    assert await alive_counts(reader) == (1, 0)
+    for _ in range(6):
+        await asyncio.sleep(0.2)
+        sensor.send(PublishPacket("$assert/manual", b""))
+    pings = asyncio.create_task(beat(sensor))
+    assert await alive_counts(reader) == (0, 1)
+    sensor.send(PublishPacket("manual", b"1"))
+    assert await alive_counts(reader) == (1, 0)
+    pings.cancel()
+
+
+async def beat(peer: Peer) -> None:
+    """Say nothing but that the connection is there."""
+    while True:
+        peer.send(PingReqPacket())
+        await asyncio.sleep(0.1)
+
+
+async def test_a_lease_goes_on_at_the_broker_to_which_a_client_moves(connect: Connect) -> None:
+    reader, sensor = await connect("south-1", "patient"), await connect("north-1", "moves", 600)
+    assert await subscribe(reader, "$qos/liveliness/#") == [0]
+    said = PublishPacket("moving", b"0", user_properties=[("offer.lease", "1s")])
+    sensor.send(said)
+    assert await subscribe(reader, "moving", lease="1s") == [0]
+    assert await alive_counts(reader) == (1, 0)
+    sensor.writer.transport.abort()
+    moved = await connect("north-2", "moves", 600)  # it publishes nothing there
+    pings = asyncio.create_task(beat(moved))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(3 * SOON_S):
+            raise AssertionError(f"it is told {await alive_counts(reader)}")
+    pings.cancel()
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+async def test_only_the_strongest_publisher_that_is_alive_is_heard(connect: Connect, qos: int) -> None:
+    topic = f"owned/{qos}"
+    reader = await connect("south-1", f"one-at-a-time-{qos}")
+    weak, strong = await connect("north-1", f"spare-{qos}"), await connect("north-2", f"chief-{qos}")
+    numbers = iter(range(1, 1_000))
+
+    def say(peer: Peer, payload: bytes, strength: int) -> None:
+        said = [
+            ("offer.ownership", "exclusive"),
+            ("offer.strength", str(strength)),
+            ("offer.deadline", "300ms"),
+        ]
+        packet_id = next(numbers) if qos else None
+        peer.send(PublishPacket(topic, payload, qos=QoS(qos), packet_id=packet_id, user_properties=said))
+
+    say(weak, b"early", 1)
+    assert await subscribe(reader, topic, qos=qos, ownership="exclusive", deadline="1s") == [qos]
+    heard: list[bytes] = []
+
+    async def until_heard(wanted: bytes) -> None:
+        """Return when this is heard and nothing else, though both may speak."""
+        async with asyncio.timeout(DEADLINE_S):
+            while heard[-20:] != [wanted] * 20:
+                packet = await reader.first(PublishPacket)
+                if int(packet.qos):
+                    reader.send(PubAckPacket(packet.packet_id or 0))
+                assert not any(key == "$flow" for key, _ in packet.user_properties)
+                heard.append(bytes(packet.payload or b""))
+
+    async def speak(peer: Peer, payload: bytes, strength: int) -> None:
+        while True:
+            say(peer, payload, strength)
+            await asyncio.sleep(0.02)
+
+    tasks = [asyncio.create_task(speak(weak, b"weak", 1)), asyncio.create_task(speak(strong, b"strong", 2))]
+    await until_heard(b"strong")
+    tasks[1].cancel()  # its deadline is missed, and nobody has to be asked
+    await until_heard(b"weak")
+    tasks.append(asyncio.create_task(speak(strong, b"strong", 2)))
+    await until_heard(b"strong")
+    for task in tasks:
+        task.cancel()
+
+
+async def test_messages_over_their_budget_are_delivered_and_told(connect: Connect) -> None:
+    reader, sensor = await connect("south-1", "hurried"), await connect("north-1", "far")
+    assert await subscribe(reader, "$qos/late/#") == [0]
+    said = [("offer.budget", "1us")]
+    sensor.send(PublishPacket("far", b"0", user_properties=said))
+    assert await subscribe(reader, "far", budget="1us") == [0]
+    await asyncio.sleep(SOON_S / 2)
+    sensor.send(PublishPacket("far", b"1", user_properties=said))
+    got = [await reader.first(PublishPacket) for _ in range(2)]
+    news = next(each for each in got if each.topic == "$qos/late/far")
+    told = json.loads(news.payload)
+    assert told["budget"] == "1us" and told["total"] == told["change"] == 1 and told["longest"].endswith("us")
+    assert any(each.payload == b"1" for each in got)

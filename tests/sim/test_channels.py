@@ -11,7 +11,9 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 
 from tests.sim.plans import crashes_in_turn, freezes_and_late_writes
+from tests.sim.search import seeds_from
 from tocsin.broker.channels.results import Dispatch, Results
+from tocsin.broker.survival import provisional
 from tocsin.core.channels.machine import ChannelHoldings
 from tocsin.core.channels.signals import (
     CellFound,
@@ -31,7 +33,9 @@ from tocsin.core.delivery.window import Progress
 from tocsin.core.machine import Effect, Event, Handler, Say
 from tocsin.model.results import result_position
 from tocsin.ports import Entry
+from tocsin.sim.faults.kinds import Fault, Partition
 from tocsin.sim.faults.plan import Profile
+from tocsin.sim.network import STORE
 from tocsin.sim.process.stage import CHANNELS
 from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.runs.runner import run, run_many
@@ -40,6 +44,7 @@ from tocsin.sim.scenarios import channels
 from tocsin.sim.world import World
 
 QUICK = 20  # seeds
+SECOND = 1_000_000
 ARRIVE = "subscribers get every result, in order, and none that they do not want"
 HELD = "what is subscribed to is held"
 TIDY = "in the end what is held is what is wanted, and everything is settled"
@@ -53,6 +58,7 @@ def test_some_seeds_break_nothing() -> None:
 FOUND: dict[int, str] = {
     5013: "the promise held a client to an UNSUBACK from before it had subscribed again",
     5073: "the promise did not know that two brokers that are cut off may have different subscriptions",
+    7009: "the promise did not know that a broker may end before the store has what was given up there",
 }
 
 
@@ -98,6 +104,31 @@ def test_writes_are_applied_late_while_brokers_freeze_and_clients_move() -> None
             run(find("channels"), seed, plan=freezes_and_late_writes(channels.BROKERS, second_s=4)).broken
             is None
         )
+
+
+# All brokers are cut off from the store for a while. Clients give up channels meanwhile.
+CUT_OFF: list[Fault] = [
+    Partition(at_us=4 * SECOND, for_us=12 * SECOND, side=channels.BROKERS, others=(STORE,))
+]
+# One is. Clients come to it whose sessions others have had since it knew them.
+ONE_CUT_OFF: list[Fault] = [
+    Partition(at_us=3 * SECOND, for_us=13 * SECOND, side=("broker-3",), others=(STORE,)),
+    Partition(at_us=17 * SECOND, for_us=SECOND, side=("broker-1",), others=(STORE,)),
+]
+
+
+@pytest.mark.parametrize("plan", [CUT_OFF, ONE_CUT_OFF], ids=["all", "one"])
+def test_clients_change_their_minds_while_brokers_are_cut_off(plan: list[Fault]) -> None:
+    for seed in (1, 2, 39):
+        assert run(find("channels"), seed, plan=plan).broken is None
+
+
+def test_bug_that_undoes_what_was_given_up_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that is back drops what clients changed while it was cut off, though nobody has taken their sessions."""
+    monkeypatch.setattr(provisional, "settle", lambda record, stored, **how: "let go")
+    broken = (run(find("channels"), seed, plan=CUT_OFF).broken for seed in seeds_from(1, 20))
+    found = next((each for each in broken if each is not None), None)
+    assert found is not None and found.invariant == ARRIVE
 
 
 # ── planted bugs ─────────────────────────────────────────────────────────────────────────────────────────────

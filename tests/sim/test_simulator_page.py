@@ -46,6 +46,7 @@ NUMBERS: Final = {word: number for number, word in enumerate(TEENS)} | {
     for number, ones in enumerate(["", *TEENS[1:10]])
 }
 TOGETHER: Final = {
+    "links-narrow": ("narrow_links",),
     "durable": ("durable", "reading"),
     "survival": ("survival", "survival_wills", "survival_balance", "recruits", "doors"),
 }  # a row → modules of tests

@@ -47,13 +47,14 @@ from tocsin.core.survival.provisional import Record, settle
 from tocsin.model.network import BrokerInfo
 from tocsin.model.publication import Publication
 from tocsin.sim.faults.compound import Storm
-from tocsin.sim.faults.kinds import Crash, CrashTogether, Fault, Partition, Pause, Skew
+from tocsin.sim.faults.kinds import Crash, CrashTogether, Fault, Partition, Pause, Skew, StoreTrouble
 from tocsin.sim.network import STORE
 from tocsin.sim.runs.invariants import Invariant
 from tocsin.sim.runs.runner import run, run_many
 from tocsin.sim.runs.scenario import find
 from tocsin.sim.scenarios import survival
 from tocsin.sim.scenarios.survival.promises.looking import PLACE_TAKEN, STANDS_IN
+from tocsin.sim.store import StoreWeather
 from tocsin.sim.world import World
 from tocsin.wire.internal.control import Moves
 from tocsin.wire.internal.replication import Applied, Delta, Positions, Update
@@ -76,9 +77,9 @@ RECOVERS = "everybody is served again within the bound"
 EMPTY = "a broker that is being emptied has no clients in the end"
 AGAIN = "what is stored as settled is not delivered again"
 TAKES_NOBODY = "a broker that is said to be empty takes no new clients"
-LAST = "sessions last"
 BEST = "of the standbys that answer the best takes the place"
 LAST = "sessions last"
+SETTLED = "everything is settled in the end"
 OUSTED = "no client is thrown out for a connection of its own"
 
 
@@ -135,6 +136,12 @@ RESTARTS: list[Fault] = [
     for at in range(4, 28, 4)
     for node in ("north-1", "south-2")
 ]
+# Most writes are lost for a while, and a broker ends that waits for the answers. What its clients have acknowledged is
+# in the copies of its backups only.
+UNWRITTEN: list[Fault] = [
+    StoreTrouble(at_us=4 * SECOND, for_us=4 * SECOND, weather=StoreWeather(lose_ppm=700_000)),
+    Crash(at_us=8 * SECOND, for_us=12 * SECOND, node="north-1"),
+]
 # A client cannot reach its home any more, and goes elsewhere.
 AWAY: list[Fault] = [Partition(at_us=5 * SECOND, for_us=25 * SECOND, side=("ben",), others=("north-1",))]
 # Two clients hear nothing of their brokers, which then are lost.
@@ -167,6 +174,7 @@ STORIES: dict[str, list[Fault]] = {
         Partition(at_us=4 * SECOND, for_us=12 * SECOND, side=(*NORTH, "anna", "ben"))
     ],
     "a broker is lost whose clock was ahead": AHEAD,
+    "a broker ends whose writes are lost": UNWRITTEN,
     "a broker reads of new streams before a leader tells it of them": UNHEARD,
     "no coordinator answers when streams are made, and a query misses what does not wait": [
         Partition(at_us=SECOND, for_us=12 * SECOND, side=("coordinator-1", "coordinator-2"))
@@ -374,6 +382,21 @@ def confirms_copies_late(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Connection, "_begin", begins)
 
 
+def believes_copies_at_qos_2(patch: pytest.MonkeyPatch) -> None:
+    """A position from a copy counts at QoS 2 as well: it goes past a message of which PUBREC came, stored or not."""
+    patch.setattr(taking, "_exactly_once", lambda session: False)
+
+
+def believes_copies_that_are_behind(patch: pytest.MonkeyPatch) -> None:
+    """The position from a copy counts, though the stored one is further."""
+    believes_copies_at_qos_2(patch)
+
+    def copied(progress: Progress, eta: int) -> Progress:
+        return progress if eta == progress.position else Progress(eta + 1, (), progress.releasing)
+
+    patch.setattr(taking, "_further", copied)
+
+
 def never_ends_a_connection(patch: pytest.MonkeyPatch) -> None:
     """What a connection leaves to be stored is never done with."""
     ended = Departures._ended
@@ -543,6 +566,12 @@ PLANTED: dict[str, Planted] = {
     "standby routes carry early": Planted(carries_before_it_is_asked, STANDBY_ROUTES, LOST),
     "copies say what is only sent": Planted(copies_what_is_only_sent, MESSAGES, DEAF, seeds=6, shown_by=3),
     "copies are confirmed late": Planted(confirms_copies_late, AGAIN, RESTARTS, seeds=6),
+    "copies are believed at QoS 2": Planted(
+        believes_copies_at_qos_2, SETTLED, UNWRITTEN, seeds=12, shown_by=3
+    ),
+    "copies that are behind are believed": Planted(
+        believes_copies_that_are_behind, ONCE, RESTARTS, seeds=6, shown_by=1, also=AGAIN
+    ),
     "endings are never forgotten": Planted(never_ends_a_connection, BOUNDED, STORMS),
     "standbys are not asked": Planted(asks_no_standby, BEST, LOST_LATER, scenario="survival-standbys"),
     "a drain forgets clients that are away": Planted(

@@ -32,6 +32,7 @@ ONE = "every slot has a carrier and a deputy"
 ONCE = "no message comes twice"
 ORDER = "no message overtakes another"
 FLOW = "every message comes soon"
+ALIKE = "members carry alike"
 AGREED = "brokers send over the carriers of the log"
 
 
@@ -59,7 +60,7 @@ class Situation(msgspec.Struct, frozen=True):
     plan: tuple[Fault, ...] = ()
 
     def broken(self, seed: int) -> Broken | None:
-        build = partial(tiers.build, cuts=(), drains=self.drains)
+        build = partial(tiers.build, cuts=(), drains=self.drains, balance="messages")
         scenario: Scenario = msgspec.structs.replace(find("tiers"), build=build)
         return run(scenario, seed, plan=[*self.plan]).broken
 
@@ -158,8 +159,8 @@ def deaf_to_orders(patch: pytest.MonkeyPatch) -> None:
     """The leader does not look at who is emptied."""
     made = Placing.__init__
 
-    def init(self: Placing, state: Any, ready: Any, emptied: Any, pins: Any) -> None:
-        made(self, state, ready, lambda: frozenset[str](), pins)
+    def init(self: Placing, state: Any, ready: Any, emptied: Any, *more: Any) -> None:
+        made(self, state, ready, lambda: frozenset[str](), *more)
 
     patch.setattr(Placing, "__init__", init)
 
@@ -175,6 +176,19 @@ def lost_while_held(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(HeldSlots, "take", forget)
 
 
+def loads_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """The leader sees that the load is uneven, and moves nothing."""
+    relieve = Placing._relieve
+
+    def idle(self: Placing, tier: Any, wanted: Any, now_us: int) -> Any:
+        since_us = tier.uneven_us
+        if relieve(self, tier, wanted, now_us):
+            tier.uneven_us, tier.ours = since_us, None
+        return {}
+
+    patch.setattr(Placing, "_relieve", idle)
+
+
 PLANTED: list[tuple[Plant, tuple[str, ...], Situation]] = [
     (two_carriers, (ONCE,), CALM),
     (no_pause, (ORDER,), MOVING),
@@ -184,6 +198,7 @@ PLANTED: list[tuple[Plant, tuple[str, ...], Situation]] = [
     (kept_slots, (ONE,), LOSING),
     (deaf_to_orders, (AGREED,), MOVING),
     (lost_while_held, (FLOW,), MOVING),
+    (loads_forgotten, (ALIKE,), CALM),
 ]
 
 

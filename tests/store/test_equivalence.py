@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tocsin.errors import TocsinError
-from tocsin.ports import Log, LogSpec, Page, Record, Store, Table, TableSpec
+from tocsin.ports import Cell, Log, LogSpec, Page, Record, Store, Table, TableSpec
 from tocsin.store.jetstream.store import JetStreamStore
 from tocsin.store.memory.store import MemoryStore
 from tocsin.store.servers.testing import LocalServers
@@ -63,9 +63,12 @@ table_steps = st.one_of(
     st.tuples(
         st.just("delete"), st.fixed_dictionaries({"key": keys, "known": st.none() | st.integers(-1, 5)})
     ),
-    st.tuples(st.just("get"), st.fixed_dictionaries({"key": keys})),
+    st.tuples(st.just("get"), st.fixed_dictionaries({"key": keys, "fresh": st.booleans()})),
     st.tuples(
-        st.just("keys"), st.fixed_dictionaries({"prefix": st.sampled_from(["", "a", "a.", "a.x", "b"])})
+        st.just("keys"),
+        st.fixed_dictionaries(
+            {"prefix": st.sampled_from(["", "a", "a.", "a.x", "b"]), "fresh": st.booleans()}
+        ),
     ),
 )
 
@@ -134,22 +137,34 @@ async def play_log(store: Store, spec: LogSpec, steps: list[Step]) -> list[objec
 
 
 async def play_table(store: Store, spec: TableSpec, steps: list[Step]) -> list[object]:
+    """The answers to these steps. A revision is told as the number of its write: a fresh read may take revisions."""
     table: Table = await store.table(spec)
     seen: list[object] = []
-    revisions: list[int] = []  # of values; a step names one of the latest, or -1 for "absent"
+    revisions = [0]  # of absent keys, and of values; a step names one of the latest, or -1 for "absent"
+
+    def told(answer: object) -> object:
+        if isinstance(answer, Cell):
+            return answer.key, answer.value, revisions.index(answer.revision)
+        if isinstance(answer, tuple) and answer[:1] == ("Conflict",):
+            return "Conflict", {field: revisions.index(each) for field, each in answer[1].items()}
+        return answer
+
     for verb, arguments in steps:
         named = dict(arguments)
         if "known" in named:
             known = named.pop("known")
             if known is not None:
+                values_known = len(revisions) - 1
                 named["revision"] = (
-                    0 if known < 0 or not revisions else revisions[-1 - known % len(revisions)]
+                    0 if known < 0 or not values_known else revisions[-1 - known % values_known]
                 )
         method: Callable[..., Awaitable[Any]] = getattr(table, verb)
         result = await outcome(method(**named))
         if isinstance(result, int):
+            assert result > revisions[-1], "revisions grow"
             revisions.append(result)
-        seen.append(result)
+            result = len(revisions) - 1
+        seen.append(told(result))
     return seen
 
 
@@ -175,6 +190,29 @@ def test_a_log_on_jetstream_answers_as_the_twin_does(pair: Pair, steps: list[Ste
 @given(steps=st.lists(table_steps, min_size=1, max_size=25))
 def test_a_table_on_jetstream_answers_as_the_twin_does(pair: Pair, steps: list[Step]) -> None:
     check_table(pair, steps)
+
+
+def test_a_table_on_a_cluster_answers_as_its_twin_around_fresh_reads(cluster_pair: Pair) -> None:
+    absent: Step = (
+        "delete",
+        {"key": "a", "known": None},
+    )  # nothing is written for it, so that it reads freshly
+    check_table(
+        cluster_pair,
+        [
+            absent,
+            ("put", {"key": "a", "value": b"1"}),
+            ("get", {"key": "a", "fresh": True}),
+            ("delete", {"key": "b", "known": 0}),
+            ("compare_and_set", {"key": "a", "value": b"2", "known": 0}),
+            ("compare_and_set", {"key": "a", "value": b"3", "known": 1}),
+            absent,
+            absent,
+            ("compare_and_set", {"key": "a", "value": b"4", "known": -1}),
+            ("keys", {"prefix": "", "fresh": True}),
+            ("get", {"key": "a", "fresh": False}),
+        ],
+    )
 
 
 @pytest.mark.slow

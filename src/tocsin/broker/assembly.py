@@ -42,6 +42,7 @@ from tocsin.core.coordination.participant.signals import (
     Dispatched,
     Leaving,
     Loaded,
+    LoadMeasured,
     MeasureLinks,
     Orphaned,
     Promoted,
@@ -316,6 +317,7 @@ class Broker:
             asyncio.create_task(parts.run()),
             asyncio.create_task(self.sys_topics.run()),
             asyncio.create_task(self._fitness.run()),
+            *([asyncio.create_task(self._measure())] if self._own.role is Role.ROUTING else ()),
             asyncio.create_task(parts.isolation.run(self._table)),
             asyncio.create_task(parts.listener.ending.wait()),
             asyncio.create_task(parts.link_listener.ending.wait()),
@@ -350,6 +352,15 @@ class Broker:
         self.parts.exchange.peers.close()
         self.parts.probes.close()
         await asyncio.sleep(GRACE_S if clients else 0)
+
+    async def _measure(self) -> None:
+        """Tell the coordinator what this broker carries, if it is in a tier, for ever."""
+        carrying = self.parts.exchange.carrying
+        while True:
+            measured = await carrying.measured()
+            busy = self._fitness.busy(measured.messages_s) if measured is not None else 0.0
+            self._driver.post(LoadMeasured(measured=measured, busy=busy, cause=f"{self._own.id}:carried"))
+            await asyncio.sleep(REPORT_S)
 
     def _weigh(self) -> None:
         most, clients = self._host.settings.limits.connections_max, self.parts.listener.clients

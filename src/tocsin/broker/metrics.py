@@ -34,6 +34,7 @@ COUNTERS: Final = frozenset(
         "channels/results/read",
         "channels/results/sent",
         "clients/refused",
+        "links/late",
         "messages/carried",
         "messages/durable",
         "messages/received",

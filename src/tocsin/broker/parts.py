@@ -16,7 +16,7 @@ passes it on (``_came_back`` …), or the other one's method as an argument of w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -101,6 +101,7 @@ from tocsin.runtime.machines.tasks import Ending, Tasks
 from tocsin.runtime.network.streams import open_within
 from tocsin.runtime.security.audit import Audit
 from tocsin.runtime.security.files import Changed, Guard
+from tocsin.wire.internal.quality import UNMATCHED, WORD
 
 EVERY_TOPIC: Final = "#"
 
@@ -228,14 +229,16 @@ class Parts:
             altered=self._channel_altered,
             borrowed=self._ports.borrowed,
         )
+        source = ResultSource(self._ports.results, stored.bus, names.service("results"))
         results = Results(
             stored.notices,
             names.notices_subject,
-            ResultSource(self._ports.results, stored.bus, names.service("results")),
+            source,
             self._broker,
             unseen=self._unseen,
         )
         self.channels = Channels(backend, results, self._network)
+        self._standing_by = StandbyCellWriter(backend, warm=source.warm)
 
     def _make_groups(self) -> None:
         ports, limits = self._ports, self._ports.settings.limits
@@ -256,7 +259,7 @@ class Parts:
         self.replication = Replicating(
             bus,
             self.clients,
-            StandbyCellWriter(self.channels.backend),
+            self._standing_by,
             network=self._network,
             broker=self._broker,
             wills_left=self._came_back,
@@ -340,6 +343,7 @@ class Parts:
             filters_max=limits.filters_max,
             held_max_bytes=limits.outbound_max_bytes,
             failed=self._ending.fail,
+            counts_ends=ports.settings.routing.balance in ("delay", "connections"),
         )
         self.rates = RateMeter(self.exchange.tallies, self.groups.counts, self.channels.counts)
 
@@ -504,7 +508,7 @@ class Parts:
 
     async def run(self) -> None:
         """Commit, follow, watch and answer, for as long as the broker lives."""
-        bus = self._stored.bus
+        bus, requests, quality = self._stored.bus, self.exchange.requests, self.exchange.words
         census = SessionCensus(self._stored.sessions, self.quota, broker=self._broker)
         async with (
             bus.serve(self.sessions.hand_over_subject(self._broker), self.session_entry.hand_over),
@@ -512,14 +516,16 @@ class Parts:
             bus.serve(self.ownership.subject(self._broker), self.ownership.answer),
             bus.subscribe(self.arrivals.subject) as words,
             bus.subscribe(self.covers.subject) as covers,
-            bus.subscribe(self.exchange.requests.subject) as unmatched,
+            bus.subscribe(requests.subject) as unmatched,
+            bus.subscribe(requests.leased.subject) as lives,
             asyncio.TaskGroup() as group,
         ):
             for work in (
                 self.session_entry.hear(words),
                 self.covers.hear(covers),
-                self.exchange.requests.hear(unmatched),
-                self.exchange.requests.speak(),
+                quality.hear(unmatched, UNMATCHED.read, requests.hear),
+                quality.hear(lives, WORD.read, requests.leased.hear),
+                quality.speak(),
                 self.ownership.run(),
                 self.message_log.commit_all(),
                 self.message_log.follow(self._take, self._judges),
@@ -635,7 +641,7 @@ class Parts:
         """Clients of a broker that this one backs locally have these queries, or no longer."""
         self.exchange.queries.stand_by(primary, names, wanted=wanted)
 
-    def _stream_described(self, topic: str, keys: Metadata, publishers: Iterable[Client]) -> None:
+    def _stream_described(self, topic: str, keys: Metadata, publishers: Collection[Client]) -> None:
         """What is said of a stream that these clients publish here."""
         self.exchange.requests.promise(topic, offer_in(keys), publishers)
 

@@ -118,6 +118,8 @@ class SysTopics:
             "log/passed-over": str(parts.message_log.passed_over),
             "log/readers": str(parts.message_log.reading.switches),
             "links/detours": str(table["detours"]),
+            "links/waiting/bytes": str(table["links_waiting"]),
+            "links/late": str(table["links_late"]),
             "messages/carried": str(table["carried"]),
             "messages/sent-around": str(table["sent_around"]),
             "slots/held": str(table["slots_held"]),

@@ -9,9 +9,11 @@ follows, now or on a later connection.
 
 At most as many requests are under way as the broker takes messages; the rest wait, in order. After a break all wait
 again (but ``FLUSH`` fails). If the broker has lost the session, the client subscribes again, and sends unacknowledged
-messages as new: at QoS 2 they may then be there twice. A subscription that the broker refuses is gone, also if it was
-granted before the break; then nobody waits for that answer, but its error names the filter. ``arrivals`` handles
-incoming messages.
+messages as new: at QoS 2 they may then be there twice. A broker that is cut off from the store answers *degraded*:
+until the store has word of it, what a client subscribes to or gives up there can be undone (decision 032). So the
+client asks again for such a filter on each new connection, until it gets another answer. A subscription that the broker
+refuses is gone, also if it was granted before the break; then nobody waits for that answer, but its error names the
+filter. ``arrivals`` handles incoming messages.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from tocsin.client.values import Answered, Effect
 from tocsin.errors import PublishRefused, SubscriptionRefused, TocsinError, Unencodable
 from tocsin.model.publication import Publication
 from tocsin.wire.mqtt.connect import V5
-from tocsin.wire.mqtt.reasons import refusal_of
+from tocsin.wire.mqtt.reasons import is_degraded, refusal_of
 from tocsin.wire.mqtt.topics import STREAMS_PREFIX
 
 PACKET_IDS: Final = 65_535
@@ -51,6 +53,7 @@ class Session:
         self._window = 0  # how many requests may be under way; 0: there is no connection
         self._requests: dict[int, _Request] = {}  # by packet id, in order: not answered
         self._waiting: deque[int] = deque()  # those of them that are not under way
+        self._for_now: dict[str, None] = {}  # filters whose last answer was *degraded*
 
     # ── the connection ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -60,10 +63,11 @@ class Session:
         self._waiting = deque(self._requests)
         for each in self._requests.values():
             each.sent = each.sent and resumed
-        for name, wanted in self.arrivals.wanted.items():
-            known = resumed and not name.startswith(STREAMS_PREFIX)  # a set is sent to its subscriber
-            if wanted.granted and not known:
-                wanted.granted = False
+        self._for_now = self._for_now if resumed else {}
+        asked = {each.what for each in self._requests.values() if isinstance(each.what, str)}
+        lost = [name for name in self.arrivals.wanted if not resumed or name.startswith(STREAMS_PREFIX)]
+        for name in dict.fromkeys([*lost, *self._for_now]):  # a set of streams is sent to its subscriber
+            if name not in asked:
                 self._waiting.appendleft(self._number(name))
         return self._send_waiting()
 
@@ -76,6 +80,7 @@ class Session:
     # ── asking ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def subscribe(self, how: mqtt5.TopicFilter) -> tuple[int, list[Effect]]:
+        self._for_now.pop(how.pattern, None)
         waited = self.arrivals.want(how)
         request, effects = self.ask(how.pattern)
         return request, [*effects, *waited]
@@ -131,8 +136,10 @@ class Session:
             case mqtt5.PubRecPacket() if refusal_of(packet) is None:
                 return [self._release(packet.packet_id)]
             case mqtt5.UnsubAckPacket():
-                return self._answered(packet.packet_id, None)
-            case mqtt5.PubAckPacket() | mqtt5.PubRecPacket() | mqtt5.PubCompPacket() | mqtt5.SubAckPacket():
+                return self._answered(packet.packet_id, None, for_now=is_degraded(packet))
+            case mqtt5.SubAckPacket():
+                return self._answered(packet.packet_id, refusal_of(packet), for_now=is_degraded(packet))
+            case mqtt5.PubAckPacket() | mqtt5.PubRecPacket() | mqtt5.PubCompPacket():
                 return self._answered(packet.packet_id, refusal_of(packet))
         return []
 
@@ -143,16 +150,17 @@ class Session:
         self._requests[packet_id].received = True
         return mqtt5.PubRelPacket(packet_id)
 
-    def _answered(self, packet_id: int, refusal: str | None) -> list[Effect]:
+    def _answered(self, packet_id: int, refusal: str | None, *, for_now: bool = False) -> list[Effect]:
         each = self._requests.pop(packet_id, None)
         if each is None:
             return []
+        if isinstance(each.what, str) and each.what != FLUSH:
+            self._for_now.pop(each.what, None)
+            self._for_now |= {each.what: None} if for_now else {}
         error: TocsinError | None = None
         if isinstance(each.what, Publication):
             error = PublishRefused(each.what.topic, refusal) if refusal and not each.received else None
-        elif each.what in self.arrivals.wanted:
-            self.arrivals.wanted[each.what].granted = True
-            if refusal:
-                self.arrivals.forget(each.what)
-                error = SubscriptionRefused(each.what, refusal)
+        elif refusal and each.what in self.arrivals.wanted:
+            self.arrivals.forget(each.what)
+            error = SubscriptionRefused(each.what, refusal)
         return [Answered(packet_id, error), *self._send_waiting()]

@@ -18,7 +18,6 @@ class Wanted(msgspec.Struct):
     how: TopicFilter
     pattern: str  # that the topics of a plain one match
     identifier: int | None  # that the messages of a query carry
-    granted: bool = False
 
     def takes(self, topic: str, identifiers: tuple[int, ...]) -> bool:
         """Whether a message of that topic, which carries these identifiers, is for it."""

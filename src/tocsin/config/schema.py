@@ -23,6 +23,7 @@ from tocsin.config.membership import Membership
 from tocsin.config.pipeline import Pipeline, Spark
 from tocsin.config.recovery import Recovery, Scoring
 from tocsin.config.replication import Replication
+from tocsin.config.routing import Routing
 from tocsin.config.section import NAME, Section
 from tocsin.config.shares import Shares
 from tocsin.ports import PACKET_MAX_BYTES, TOPIC_MAX_BYTES
@@ -538,6 +539,7 @@ class Settings(Section, frozen=True, kw_only=True):
     recovery: Recovery = Recovery()
     scoring: Scoring = Scoring()
     balance: Balance = Balance()
+    routing: Routing = Routing()
     coordinator: Coordinator = Coordinator()
     door: Door = Door()
     replication: Replication = Replication()

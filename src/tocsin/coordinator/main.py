@@ -18,6 +18,7 @@ from tocsin.core.coordination.coordinator import Coordinator, CoordinatorState, 
 from tocsin.core.coordination.leader.backup_planning import WantPlan
 from tocsin.core.coordination.leader.balancing import BalanceRules
 from tocsin.core.coordination.leader.broker_watch import AskPresence
+from tocsin.core.coordination.leader.placing import PlacingRules
 from tocsin.core.coordination.leader.promotions import Chosen, WantScores
 from tocsin.core.coordination.leader.recruiting import RecruitRules
 from tocsin.core.coordination.names import Options, StoreNames
@@ -146,6 +147,7 @@ def options(settings: Settings) -> Options:
         recruit=RecruitRules(
             settings.recovery.standbys_wanted, settings.recovery.recruit_after_s * 1_000_000
         ),
+        placing=PlacingRules(settings.routing.balance),
         guests_stay=settings.recovery.standby_guests == "stay",
         balance=BalanceRules(
             settings.balance.mode == "on",

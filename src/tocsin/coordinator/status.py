@@ -87,6 +87,16 @@ class Lacking(msgspec.Struct, frozen=True):
     obstacles: dict[str, str]  # edge broker of the cluster → why it cannot be recruited
 
 
+class Carries(msgspec.Struct, frozen=True):
+    """What a member of a tier carries, as it has told last."""
+
+    broker: str
+    busy: float  # share of the processor time that it could have
+    messages_s: int
+    bytes_s: int
+    links: int  # over which something was carried
+
+
 class Status(msgspec.Struct, frozen=True):
     """One coordinator."""
 
@@ -112,6 +122,7 @@ class Status(msgspec.Struct, frozen=True):
         Recruited, ...
     ] = ()  # edge brokers that stand by; of a leader also those that are emptied for it
     lacking: tuple[Lacking, ...] = ()  # of a leader: the clusters for which nobody can be recruited
+    carries: tuple[Carries, ...] = ()  # of a leader: the members of tiers
     loads: dict[str, int] = {}  # of a leader: how full brokers are, in thousandths; those that are empty not
 
 
@@ -143,6 +154,7 @@ def describe(machine: Coordinator, host: str, pid: int) -> Status:
         promoted=_promoted(state),
         recruits=_recruits(machine),
         lacking=_lacking(machine),
+        carries=_carries(machine),
         loads={} if machine.leader is None else machine.leader.attention.loads(),
     )
 
@@ -153,6 +165,14 @@ def _draining(machine: Coordinator) -> tuple[Draining, ...]:
     here = {broker: member.incarnation for broker, member in machine.replica.members.items()}
     found = machine.leader.attention.balance.emptying(here)
     return tuple(Draining(each.broker, each.clients, each.here, each.refuses) for each in found)
+
+
+def _carries(machine: Coordinator) -> tuple[Carries, ...]:
+    told = {} if machine.leader is None else machine.leader.placing.loads()
+    return tuple(
+        Carries(each.broker, each.busy / 1_000, each.messages_s, each.bytes_s, each.links)
+        for _, each in sorted(told.items())
+    )
 
 
 def _recruits(machine: Coordinator) -> tuple[Recruited, ...]:

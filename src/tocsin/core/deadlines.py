@@ -23,6 +23,9 @@ class Deadlines:
             str, int
         ] = {}  # of the entries of the heap, which counts; never later than ``_at_us``
 
+    def __contains__(self, key: str) -> bool:
+        return key in self._at_us
+
     def set(self, key: str, at_us: int) -> bool:
         """It is due then, and not before; whether the heap has to be asked earlier than it had to be."""
         self._at_us[key] = at_us

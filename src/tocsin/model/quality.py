@@ -70,3 +70,21 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     separation_us: int | None = None  # at least so long between two messages of one topic
     where: str | None = None  # a predicate over the fields of a JSON payload, in canonical form
     strict: bool = False  # refuse the subscription if a stream that is there already does not offer as much
+
+
+class LifeState(IntEnum):
+    """What has become of a publisher."""
+
+    ALIVE = 0
+    LOST = 1
+    LEFT = 2
+
+
+class Life(msgspec.Struct, frozen=True, array_like=True):
+    """What a broker says of one publisher on one topic."""
+
+    topic: str
+    client: str
+    epoch: int  # of the client's connection
+    lease_us: int
+    state: LifeState

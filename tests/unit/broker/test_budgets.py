@@ -271,3 +271,47 @@ async def test_a_will_for_which_there_is_no_room_is_refused_with_words() -> None
         codes = [int(answer.reason_code) for answer in answers]
         assert codes.count(0) in range(20, 27) and set(codes) == {0, 0x97}
         assert "subscriptions and wills" in (answers[-1].reason_str or "")
+
+
+async def test_wills_on_their_way_to_a_store_that_hangs_are_bounded() -> None:
+    settings = Budgets(sessions_bytes=16 << 20)
+    async with door(settings) as here:
+        held = Held(here.parts.message_log._log)
+        here.parts.message_log._log = cast(Log, held)
+        codes: list[int] = []
+        for number in range(200):
+            will = Will(topic="w", payload=b"x" * 65_000, qos=QoS.AT_LEAST_ONCE)
+            peer = await here.peer(connect=ConnectPacket(f"client {number}", will=will), accepted=False)
+            codes.append(int((await peer.receive(ConnAckPacket)).reason_code))
+            peer.writer.transport.abort()
+            await until(lambda: here.listener.clients == 0)
+        queue = here.parts.message_log._queue
+        waiting = sum(len(each[0].payload) for each in (*queue._waiting, *queue._batch))
+        share = settings.sessions_bytes * settings.user_percent // 100
+        assert share // 2 < waiting <= share
+        assert set(codes) == {0, 0x97} and codes[-1] == 0x97
+        held.go.set()
+        await until(lambda: used(here, Kind.SESSIONS) == 0)
+
+
+async def test_a_message_counts_with_all_of_its_properties() -> None:
+    async with door() as here:
+        held = Held(here.parts.message_log._log)
+        here.parts.message_log._log = cast(Log, held)
+        spender = await here.peer("spender")
+        large = PublishPacket(
+            "a",
+            b"",
+            qos=QoS.AT_LEAST_ONCE,
+            packet_id=1,
+            content_type="c" * 60_000,
+            response_topic="r" * 60_000,
+            correlation_data=b"d" * 60_000,
+            user_properties=[("name", "v" * 1_000)] * 60,
+        )
+        spender.send(large)
+        await until(lambda: used(here, Kind.COMMITS) > 0)
+        (record, *_), *_ = (*here.parts.message_log._queue._waiting, *here.parts.message_log._queue._batch)
+        assert used(here, Kind.COMMITS) >= 2 * len(record.payload) > 400_000
+        held.go.set()
+        await spender.first(PubAckPacket)

@@ -102,6 +102,52 @@ def test_subscriptions_are_made_anew_only_where_the_session_is_lost() -> None:
     assert sorted(name for name, _ in subscribed(lost)) == ["$query/b = 1", "$streams/b = 1", "a"]
 
 
+DEGRADED_WORDS = "degraded: the store has no word of it yet"
+
+
+def unsubscribed(effects: list[Effect]) -> list[tuple[str, int]]:
+    found = [each for each in effects if isinstance(each, UnsubscribePacket)]
+    return [(each.patterns[0], each.packet_id) for each in found]
+
+
+def test_degraded_subscription_is_asked_for_again_until_it_is_stored() -> None:
+    session = session_up()
+    [(_, packet_id)] = subscribed(session.subscribe(filter_of("a", 1))[1])
+    session.heard(SubAckPacket(packet_id, [GRANTED], reason_str=DEGRADED_WORDS))
+    for words in (DEGRADED_WORDS, None):
+        session.interrupted(BROKEN)
+        [(name, packet_id)] = subscribed(session.connected(ConnAckPacket(session_present=True)))
+        assert name == "a"
+        session.heard(SubAckPacket(packet_id, [GRANTED], reason_str=words))
+    session.interrupted(BROKEN)
+    assert session.connected(ConnAckPacket(session_present=True)) == []
+
+
+def test_degraded_unsubscription_is_asked_for_again_until_it_is_stored() -> None:
+    session = session_up()
+    [(_, packet_id)] = subscribed(session.subscribe(filter_of("a", 1))[1])
+    session.heard(SubAckPacket(packet_id, [GRANTED]))
+    [(_, packet_id)] = unsubscribed(session.unsubscribe("a")[1])
+    session.heard(UnsubAckPacket(packet_id, [UnsubAckReasonCode.SUCCESS], reason_str=DEGRADED_WORDS))
+    for words in (DEGRADED_WORDS, None):
+        session.interrupted(BROKEN)
+        [(name, packet_id)] = unsubscribed(session.connected(ConnAckPacket(session_present=True)))
+        session.interrupted(BROKEN)  # before the answer: it is asked once more, not twice
+        [(name, packet_id)] = unsubscribed(session.connected(ConnAckPacket(session_present=True)))
+        assert name == "a"
+        session.heard(UnsubAckPacket(packet_id, [UnsubAckReasonCode.SUCCESS], reason_str=words))
+    session.interrupted(BROKEN)
+    assert session.connected(ConnAckPacket(session_present=True)) == []
+
+
+def test_degraded_unsubscription_is_over_with_its_session() -> None:
+    session = session_up()
+    [(_, packet_id)] = unsubscribed(session.unsubscribe("a")[1])
+    session.heard(UnsubAckPacket(packet_id, [UnsubAckReasonCode.SUCCESS], reason_str=DEGRADED_WORDS))
+    session.interrupted(BROKEN)
+    assert session.connected(ConnAckPacket()) == []
+
+
 def test_a_subscription_that_is_refused_after_a_break_ends() -> None:
     session = session_up()
     [(_, packet_id)] = subscribed(session.subscribe(filter_of("a", 0))[1])

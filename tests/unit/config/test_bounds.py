@@ -122,6 +122,7 @@ from tocsin.config import SETTINGS, Shares
         ("balance.threshold_percent", [0, 101]),
         ("balance.rest_s", [-1, 86_401]),
         ("balance.grace_s", [-1, 86_401]),
+        ("routing.balance", ["", "round-robin", 1]),
         ("recovery.capacity", [-1, 1_000_000_001]),
         ("recovery.capacity_bytes_per_s", [-1, 1_000_000_000_001]),
         ("recovery.promote_after_ms", [-1, 3_600_001]),

@@ -34,6 +34,9 @@ class Machine:
     def terms(self, *, standby: bool = False) -> Terms:
         return self._standby_terms if standby else self._terms
 
+    def busy(self, carried: float) -> float:
+        return 0.0
+
     def want(self, peers: tuple[BrokerInfo, ...]) -> None:
         self.wanted += [each.id for each in peers]
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.unit.query import model
 from tocsin.query.patterns import (
+    SEARCHED_MAX_BYTES,
     RegexInvalid,
     compile_like,
     compile_regex,
@@ -63,8 +64,21 @@ def test_a_regular_expression_is_found_anywhere_unless_anchored(
 
 
 def test_an_expression_that_would_backtrack_elsewhere_takes_linear_time() -> None:
-    assert not compile_regex("^(a+)+$")("a" * 50_000 + "b")
-    assert not compile_like("%a" * 100 + "_c")("a" * 50_000 + "b")
+    assert not compile_regex("^(a+)+$")("a" * 4_000 + "b")
+    assert not compile_like("%a" * 10 + "_c")("a" * 400 + "b")
+
+
+def test_a_large_expression_is_not_searched_in_a_long_string() -> None:
+    large = compile_regex("(.{1,900})x")
+    assert large("..x") and not large("." * 4_000 + "x")
+    unicode = compile_regex(r"^\pL+$")
+    assert unicode("ü" * 20) and not unicode("ü" * 100)
+
+
+def test_a_small_expression_is_searched_in_strings_up_to_the_bound() -> None:
+    small = compile_regex("b$")
+    assert small("a" * (SEARCHED_MAX_BYTES - 1) + "b")
+    assert not small("a" * SEARCHED_MAX_BYTES + "b")
 
 
 @pytest.mark.parametrize("regex", ["(", "a{2000}", r"(a)\1", "(?=a)", "((a{100}){100}){100}"])

@@ -19,19 +19,19 @@ from mqtt5 import (
     SubscribePacket,
     UnsubAckPacket,
     UnsubscribePacket,
-    Will,
 )
 
 from tocsin.broker.connection.pacing import HELD_BACK, NO_ROOM, NOT_CLEAR, TURN, UNDER_WAY, UNREAD, Pace
-from tocsin.broker.connection.publish import PAIR_BYTES, ClientPublisher
+from tocsin.broker.connection.publish import ClientPublisher
 from tocsin.broker.connection.subscribe import ClientSubscriber
 from tocsin.broker.connection.turns import MUCH_BYTES, SLICE
 from tocsin.broker.connection.writer import ClientWriter
 from tocsin.broker.streams.registry import will_id
-from tocsin.broker.survival.provisional import DEGRADED, GIVEN_UP
+from tocsin.broker.survival.provisional import GIVEN_UP, IN_FORCE
 from tocsin.core.access.admission import SERVER_BUSY
 from tocsin.core.access.rights import Rights
-from tocsin.core.budgets.budget import OVERHEAD_BYTES, Kind, Refusal
+from tocsin.core.budgets.budget import Kind, Refusal
+from tocsin.core.budgets.weight import weight_of
 from tocsin.core.delivery.stored_session import StoredSession
 from tocsin.core.delivery.taking import Abandoned, NotYours, SessionsFull
 from tocsin.core.machine import Effect, Event
@@ -60,6 +60,7 @@ from tocsin.core.session.signals import (
 )
 from tocsin.core.session.subscribe import Refused
 from tocsin.core.shared.stored_group import Claim
+from tocsin.core.survival.wills import WILL_BYTES
 from tocsin.errors import ProtocolViolation, StoreFull, TocsinError, WireError
 from tocsin.runtime.machines.clock import now_us
 from tocsin.runtime.machines.shell import Shell
@@ -105,6 +106,7 @@ class Connection(asyncio.Protocol):
         "_shell",
         "_transport",
         "_turns",
+        "_will_bytes",
         "account",
         "came_us",
         "client_id",
@@ -145,6 +147,7 @@ class Connection(asyncio.Protocol):
         self.epoch = 0  # of the connection, as the coordinator knows it
         self._publisher: ClientPublisher | None = None  # made when there is something to publish
         self._bequeaths = False  # the client came with a will
+        self._will_bytes = 0  # … which the budget knows of
         self._ended = False
         # Not the shell's: a session that was taken is given back also when the connection is over.
         self._coming_in: Tasks | None = None
@@ -468,10 +471,19 @@ class Connection(asyncio.Protocol):
         self.subscriber.unsubscribe(effect.filter)
 
     def _on_publish(self, effect: Publish) -> None:
-        publish = self._publishing().bequeath if effect.will else self._publishing().publish
-        publish(effect.topic, effect.packet)
+        if effect.will:
+            self._hand_on_will()
+            self._publishing().bequeath(effect.topic, effect.packet)
+        else:
+            self._publishing().publish(effect.topic, effect.packet)
+
+    def _hand_on_will(self) -> None:
+        """Give back what the will takes: from now on it counts by itself, and finds the room that it had here."""
+        size, self._will_bytes = self._will_bytes, 0
+        self.account.give(Kind.SESSIONS, size)
 
     def _on_delay_will(self, effect: DelayWill) -> None:
+        self._hand_on_will()
         will = self._publishing().will(effect.packet)
         self._durable.wills.delay(self.client_id, will, effect.delay_s, moving=effect.moving)
 
@@ -485,10 +497,12 @@ class Connection(asyncio.Protocol):
 
     def _on_close(self, effect: Close) -> None:
         self._listener.closed(self, effect)
+        if effect.fault == "none" and not effect.reason_code:  # it has taken its leave
+            self._exchange.requests.takes_leave(self)
         self._end(self.expiry_s if effect.reason_code == SESSION_TAKEN_OVER else effect.session_expiry_s)
 
     def acknowledge(self, packet: SubAckPacket, refused: Refused) -> None:
-        note = DEGRADED if self._degraded else None
+        note = IN_FORCE if self._degraded else None
         self.send(self._session.amended(packet, refused, note) if refused or note else packet)
 
     def _confirm(self, packet: UnsubAckPacket) -> None:
@@ -559,8 +573,11 @@ class Connection(asyncio.Protocol):
         self.rights_changed()
         self.epoch = self._exchange.registry.came(self.client_id)
         will = self._session.will
-        refusal = None if will is None else self.account.take(Kind.SESSIONS, _weight(will))
-        if refusal is not None:
+        size = 0 if will is None else WILL_BYTES + weight_of(will)
+        refusal = self.account.take(Kind.SESSIONS, size) if size else None
+        if refusal is None:
+            self._will_bytes = size
+        else:
             self.tell(ResumeFailed(reason_code=QUOTA_EXCEEDED, reason=str(refusal)))
             return
         if accepted.session_expiry_s or not accepted.clean_start:
@@ -674,6 +691,7 @@ class Connection(asyncio.Protocol):
         self.subscriber.restore()
         if present:
             self._publisher = ClientPublisher(self, self._exchange, self._durable, resumed=True)
+            self._exchange.requests.resumed(self)
         self._welcome(accepted, present=present)
         self.subscriber.begin()
 
@@ -758,9 +776,3 @@ _ACTS: Final[dict[type[Effect], Callable[[Connection, Any], None]]] = {
     AskAccount: Connection._on_ask_account,
     Close: Connection._on_close,
 }
-
-
-def _weight(will: Will) -> int:
-    """The bytes of a will in memory."""
-    properties = sum(PAIR_BYTES + len(name) + len(value) for name, value in will.user_properties)
-    return OVERHEAD_BYTES + len(will.topic) + len(will.payload or b"") + properties

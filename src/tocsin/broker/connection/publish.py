@@ -21,12 +21,15 @@ from tocsin.broker.delivery.client_delivery import DurableDelivery
 from tocsin.broker.delivery.durable import Durable
 from tocsin.broker.delivery.wills import Told
 from tocsin.broker.forwarding.exchange import Exchange
+from tocsin.broker.quality.flows import unstamped
 from tocsin.broker.retained.writer import Waiting
 from tocsin.broker.streams.registry import will_id
 from tocsin.core.budgets.budget import OVERHEAD_BYTES as COST_BYTES
 from tocsin.core.budgets.budget import Kind
+from tocsin.core.budgets.weight import weight_of
 from tocsin.core.machine import Effect
-from tocsin.core.quality.judging import OFFER, lifespan_s, offer_in
+from tocsin.core.quality.judging import OFFER, lifespan_s, offer_in, offered_by_message
+from tocsin.core.quality.texts import with_strength
 from tocsin.core.retained.write_order import WriteTurn
 from tocsin.core.session.signals import CommitFailed, Committed
 from tocsin.core.streams.metadata_payload import DescriptionInvalid
@@ -53,13 +56,12 @@ from tocsin.model.subjects import fits
 from tocsin.runtime.machines.shell import Shell
 from tocsin.wire.internal.replication import Bequest
 from tocsin.wire.mqtt.codec import PublishRun
-from tocsin.wire.mqtt.topics import META_PREFIX, RESULTS_PREFIX
+from tocsin.wire.mqtt.topics import ASSERT_PREFIX, META_PREFIX, RESULTS_PREFIX
 
 UNSPECIFIED: Final = 0x80
 TOPIC_NAME_INVALID: Final = 0x90
 PACKET_TOO_LARGE: Final = 0x95
 QUOTA_EXCEEDED: Final = 0x97
-PAIR_BYTES: Final = 170  # of a user property, beside its characters: a tuple and two texts
 
 Act = Callable[[], None]
 Refuse = Callable[[int, str], None]  # told the reason code, and why
@@ -74,10 +76,7 @@ def _code_of(error: TocsinError) -> int:
 
 def held_bytes(topic: str, packet: PublishPacket) -> int:
     """The bytes of a waiting message."""
-    size = COST_BYTES + len(topic) + len(packet.payload)
-    if packet.user_properties:
-        size += sum(PAIR_BYTES + len(name) + len(value) for name, value in packet.user_properties)
-    return size
+    return COST_BYTES + weight_of(packet, topic)
 
 
 class _Item:
@@ -116,6 +115,7 @@ class ClientPublisher:
     """Carries out what one client publishes, as its machine decides."""
 
     __slots__ = (
+        "_attended",
         "_bequeaths",
         "_client",
         "_durable",
@@ -125,10 +125,10 @@ class ClientPublisher:
         "_gate",
         "_machine",
         "_post",
-        "_promised",
         "_registry",
         "_saving",
         "_shell",
+        "_stamped",
     )
 
     def __init__(
@@ -138,7 +138,8 @@ class ClientPublisher:
         self._exchange = exchange
         self._durable = durable
         self._registry = exchange.registry
-        self._promised = exchange.requests.promised  # the topics of streams that offer a deadline
+        self._attended = exchange.requests.attended  # topics on which somebody here publishes under a promise
+        self._stamped = exchange.requests.flows.topics  # topics on which somebody here has a flow
         self._machine = self._registry.client_streams()
         self._gate = self._machine.gate
         self._shell = Shell(self._machine, self._carry_out, self._failed)
@@ -158,7 +159,7 @@ class ClientPublisher:
 
     def publish(self, topic: str, packet: PublishPacket) -> None:
         """A message at QoS 0. The hot path ends here: its stream is known, and nothing waits."""
-        if self._promised and topic in self._promised:
+        if self._attended and topic in self._attended:
             self._exchange.requests.keep(self._client, topic)
         ready = topic in self._gate.ready
         if ready and not packet.user_properties:
@@ -172,6 +173,8 @@ class ClientPublisher:
         except DescriptionInvalid as error:
             self._refused(error.reason_code, error.problem)
             return
+        if packet.user_properties:
+            packet = self._heed(topic, packet)
         if ready and diff is None:
             self.forward(topic, packet)
             return
@@ -183,12 +186,13 @@ class ClientPublisher:
 
     def publish_run(self, run: PublishRun) -> None:
         """Messages at QoS 0 on one topic, which say nothing of their stream. The hot path ends here, too."""
-        if self._promised and run.topic in self._promised:
+        if self._attended and run.topic in self._attended:
             self._exchange.requests.keep(self._client, run.topic)
-        if run.topic in self._gate.ready:
+        stamped = self._stamped and run.topic in self._stamped
+        if run.topic in self._gate.ready and not stamped:
             self._exchange.publish_run(self._client, run)
             return
-        if run.topic.startswith("$"):
+        if stamped or run.topic.startswith("$"):
             for packet in run.packets():
                 self.publish(run.topic, packet)
             return
@@ -202,10 +206,20 @@ class ClientPublisher:
         client = self._client
         if packet.topic_alias is not None:  # it may have come without its topic
             packet = Publication.of(packet, topic, client.client_id).packet(retain=packet.retain)
+        if self._stamped and topic in self._stamped:
+            stamp = self._exchange.requests.flows.stamp(client, topic)
+            if stamp is not None and not packet.retain:
+                self._exchange.publish_stamped(client, packet, stamp)
+                return
         self._exchange.publish(client, topic, packet)
         if packet.retain:
             kept = Publication.of(packet, topic, client.client_id)
             self._durable.retained_writer.keep_if_room(kept, client.user)
+
+    def _heed(self, topic: str, packet: PublishPacket) -> PublishPacket:
+        """A message that says something beside its payload: how strong its publisher is. It cannot say a stamp."""
+        self._exchange.requests.flows.stated(self._client, topic, packet.user_properties)
+        return unstamped(packet, topic)[0]
 
     def _forward_held(self, topic: str, packet: PublishPacket, size: int) -> None:
         self._client.account.give(Kind.HELD, size)
@@ -248,6 +262,12 @@ class ClientPublisher:
         """A message as it is stored, with its stream's metadata."""
         registry = self._registry
         keys = registry.metadata.of(topic)
+        if (
+            keys
+            and OFFER in keys
+            and (strength := self._exchange.requests.flows.strength(self._client, topic))
+        ):
+            keys = {**keys, OFFER: with_strength(offer_in(keys), strength)}
         made = Publication.of(
             packet,
             topic,
@@ -256,8 +276,9 @@ class ClientPublisher:
             cluster=registry.cluster,
             keys=keys,
         )
-        if made.expiry_s is None and keys and OFFER in keys:
-            return msgspec.structs.replace(made, expiry_s=lifespan_s(offer_in(keys)))
+        if made.expiry_s is None and made.user_properties and (offered := offered_by_message(made)):
+            # Never by what others say of the stream: they could make its acknowledged messages disappear.
+            return msgspec.structs.replace(made, expiry_s=lifespan_s(offered))
         return made
 
     # ── messages above QoS 0 ────────────────────────────────────────────────────────────────────────────────
@@ -268,7 +289,7 @@ class ClientPublisher:
             said, reject = partial(self._said, packet_id, qos), partial(self._reject, packet_id)
             self._take_words(topic, packet, _Item(said, reject))
             return
-        if self._promised and topic in self._promised:
+        if self._attended and topic in self._attended:
             self._exchange.requests.keep(self._client, topic)
         self._exchange.counts.committed += 1
         if not fits(topic):
@@ -279,6 +300,8 @@ class ClientPublisher:
         except DescriptionInvalid as error:
             self._reject(packet_id, error.reason_code, error.problem)
             return
+        if packet.user_properties:
+            self._exchange.requests.flows.stated(self._client, topic, packet.user_properties)
         size = 2 * held_bytes(topic, packet)  # as a packet, and as a record
         if not self._client.spend(Kind.COMMITS, size):
             return
@@ -378,9 +401,13 @@ class ClientPublisher:
     # ── words for the broker ────────────────────────────────────────────────────────────────────────────────
 
     def _take_words(self, topic: str, packet: PublishPacket, item: _Item) -> None:
-        """Metadata of a stream, or a question for results; the session lets nothing else begin with ``$``."""
+        """Metadata of a stream, a question for results, or an assertion; the session lets nothing else begin with
+        ``$``."""
         if topic.startswith(RESULTS_PREFIX):
             self._durable.pulls.ask(self._client, topic, packet, item.go, item.refuse)
+        elif topic.startswith(ASSERT_PREFIX):
+            self._exchange.requests.keep_alive(self._client, topic.removeprefix(ASSERT_PREFIX))
+            item.go()
         else:
             self._describe(topic, packet, item)
 

@@ -533,7 +533,7 @@ class ClientSubscriber:
             problems = await self._exchange.queries.answered((listing,))
             if problems:
                 return problems[wanted.name], QUOTA_EXCEEDED
-        problem = requests.problem(scope, request)
+        problem = await requests.problem(self._client, scope, request)
         return None if problem is None else (problem, SubAckReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
 
     def _begin_query(self, wanted: QueryFilter | ListingFilter, subscription: Subscription | None) -> None:

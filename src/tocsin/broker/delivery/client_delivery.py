@@ -65,8 +65,9 @@ from tocsin.core.filters import (
 )
 from tocsin.core.forwarding.table import Subscription
 from tocsin.core.machine import Effect, Event, PutKey, Say, TimerFired
-from tocsin.core.quality.judging import Judge
+from tocsin.core.quality.judging import Judge, owns
 from tocsin.core.quality.offers import needs_offers
+from tocsin.core.quality.ownership import Owners
 from tocsin.core.quality.texts import request_of
 from tocsin.core.session.signals import TakenOver, WireFailed
 from tocsin.core.shared.stored_group import Claim
@@ -119,6 +120,7 @@ class DurableDelivery:
         "_level",
         "_machine",
         "_message_log",
+        "_owned",
         "_replay",
         "_settle",
         "_shell",
@@ -160,6 +162,7 @@ class DurableDelivery:
         self._replay: Replay | None = None
         self._level: Callable[[], None] | None = None  # to be done when the client has caught up with the log
         self._departed = False
+        self._owned: Owners | None = None
         self.sent_bytes = (
             0  # above QoS 0: what would be sent again, as far as nobody knows that it was acknowledged
         )
@@ -201,6 +204,13 @@ class DurableDelivery:
     def here(self) -> bool:
         """Whether the client has its session, and is still here."""
         return self.begun and not self._departed
+
+    @property
+    def _owners(self) -> Owners:
+        """The owners of exclusive topics in what it has read of the log."""
+        if self._owned is None:
+            self._owned = Owners()
+        return self._owned
 
     @property
     def subscriptions(self) -> dict[str, Subscription]:
@@ -437,7 +447,8 @@ class DurableDelivery:
         try:
             found: Event
             if isinstance(asked, ReadBatch):
-                found = await read_messages(asked, self._message_log, connection, subscriptions)
+                owners = self._owners
+                found = await read_messages(asked, self._message_log, connection, subscriptions, owners)
             else:
                 found = await read_results(asked, self._channels, connection, subscriptions)
             # A connection that is over may receive nothing: all of the page would count as settled.
@@ -498,10 +509,14 @@ def too_large(recipient: Recipient, frames: Frames, granted: Grant) -> bool:
 
 
 async def read_messages(
-    asked: ReadBatch, message_log: MessageLog, recipient: Recipient, subscriptions: Subscriptions
+    asked: ReadBatch,
+    message_log: MessageLog,
+    recipient: Recipient,
+    subscriptions: Subscriptions,
+    owners: Owners,
 ) -> BatchRead | ReadFailed:
     """The next batch of the log. What comes behind the last one is dispatched: so the log must be followed for these
-    filters before it is read. Critical messages always are."""
+    filters before it is read. Critical messages always are. ``owners``: of exclusive topics, as the log has shown."""
     critical = asked.critical
     if not critical:
         await message_log.cover(read_for(asked.filters))
@@ -512,7 +527,7 @@ async def read_messages(
         by_metadata = _judges(asked.filters) or _compares(subscriptions)
         entries = await message_log.resolved(batch.entries) if by_metadata else batch.entries
         judge = Judge()
-        each = (_matched(entry, message_log, recipient, subscriptions, judge) for entry in entries)
+        each = (_matched(entry, message_log, recipient, subscriptions, judge, owners) for entry in entries)
         matched = [one for one in each if one is not None]
     except TocsinError as error:
         return ReadFailed(error=error, critical=critical, cause=asked.cause)
@@ -533,7 +548,12 @@ def _followed(session: StoredSession) -> Sequence[str]:
 
 
 def _matched(
-    entry: Entry, message_log: MessageLog, recipient: Recipient, subscriptions: Subscriptions, judge: Judge
+    entry: Entry,
+    message_log: MessageLog,
+    recipient: Recipient,
+    subscriptions: Subscriptions,
+    judge: Judge,
+    owners: Owners,
 ) -> MatchedEntry | None:
     """An entry of a batch, if the client is to get it above QoS 0."""
     publication = message_log.publication(entry)
@@ -544,12 +564,18 @@ def _matched(
     concerned = [
         each
         for name, each in subscriptions.items()
-        if _concerns(name, publication) and (not each.request or judge.fits(each.request, publication))
+        if _concerns(name, publication)
+        and (not each.request or _fits(each.request, publication, entry.at_us, judge, owners))
     ]
     granted = grant(concerned, publication, entry.position, recipient.client_id)
     if granted is None or not granted.qos or too_large(recipient, Frames(publication, 0), granted):
         return None
     return MatchedEntry(entry, granted.qos, (publication, granted))
+
+
+def _fits(request: str, publication: Publication, at_us: int, judge: Judge, owners: Owners) -> bool:
+    """Whether a message meets a request, at the time of its entry: who was alive then is known by its messages."""
+    return judge.fits(request, publication) and owns(owners, request, publication, 0, at_us)
 
 
 def message_frame(effect: Deliver, recipient: Recipient) -> bytes:

@@ -196,7 +196,7 @@ def _reply_of(payload: bytes) -> str | None:
     try:
         topic = msgspec.json.decode(payload, type=_Reply).reply
         check_topic(topic)
-    except (msgspec.MsgspecError, TopicInvalid, UnicodeDecodeError):
+    except (msgspec.MsgspecError, TopicInvalid, UnicodeDecodeError, RecursionError):
         return None
     return topic
 

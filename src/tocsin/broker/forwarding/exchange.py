@@ -23,7 +23,9 @@ from tocsin.broker.forwarding.fanout import Outbox, Outlet, OutletSet
 from tocsin.broker.forwarding.routes import Routes
 from tocsin.broker.links.pool import LinkPool
 from tocsin.broker.links.relay import Relay
+from tocsin.broker.quality.flows import unstamped, with_stamp
 from tocsin.broker.quality.requests import LIVE, Requests
+from tocsin.broker.quality.words import Words
 from tocsin.broker.retained.table import Retained
 from tocsin.broker.shared.groups import Groups
 from tocsin.broker.shared.qos0 import Shares
@@ -56,6 +58,7 @@ from tocsin.core.filters import (
 from tocsin.core.forwarding.table import Audience, Fanout, ForwardingTable, Interests, Subscription
 from tocsin.core.forwarding.tallies import Tallies
 from tocsin.core.machine import Effect
+from tocsin.core.quality.stamps import Stamp, is_stamped
 from tocsin.core.tiers.slots import Slots
 from tocsin.model.network import BrokerInfo, Role, Route
 from tocsin.model.publication import Publication
@@ -144,7 +147,7 @@ class Counts:
 
 class Exchange:
     """Where the messages of one broker go. ``counts`` and ``budget`` are the broker's; ``peers`` are its links, and
-    ``gone`` names the brokers that are lost."""
+    ``gone`` names the brokers that are lost; ``counts_ends``: where messages come from and go to is counted."""
 
     def __init__(
         self,
@@ -166,6 +169,7 @@ class Exchange:
         filters_max: int,
         held_max_bytes: int,
         failed: Failed,
+        counts_ends: bool = False,
     ) -> None:
         self.counts = counts
         self.budget = budget  # of bytes that clients make us hold
@@ -176,12 +180,15 @@ class Exchange:
         self._channels = channels
         self.links = self.peers.links
         self._table: ForwardingTable[Client] = ForwardingTable(permits=_permits)
+        self.words = Words(bus)
         self.requests = Requests(
             network,
-            bus,
+            own.id,
+            self.words,
             add=self._add_one,
             keep=lambda query, user, wanted: self.queries.keep_offers(query, user, wanted),
             publishers=registry,
+            gone=gone,
         )
         self.queries = Queries(self._table, self._tell, queries_changed, self.requests)
         self.outbox = outbox
@@ -193,6 +200,7 @@ class Exchange:
             held_max_bytes=held_max_bytes,
             lost=counts.drop,
             failed=failed,
+            counts_ends=counts_ends,
         )
         self.routes = Routes(
             own, self._table, self.peers, self.carrying, lambda: self.relays.links_changed(), gone
@@ -220,6 +228,20 @@ class Exchange:
         if fanout.shares:
             self._shares.give(fanout.shares, packet)
 
+    def publish_stamped(self, source: Client, packet: PublishPacket, stamp: Stamp) -> None:
+        """The same of a flow: the stamp is for brokers, and no client gets it."""
+        self.counts.published += 1
+        topic = packet.topic
+        fanout = self._table.resolve(topic)
+        excluded = source.outlet if source in fanout.no_local else None
+        self._forward(fanout, packet, excluded, (), ())
+        if fanout.origin or fanout.origin_here:
+            self._add_peers(with_stamp(packet, stamp), None, fanout.origin, fanout.origin_here)
+        if fanout.requesting:
+            self.requests.give(fanout.requesting, packet, topic, source.client_id, stamp)
+        if fanout.shares:
+            self._shares.give(fanout.shares, packet)
+
     def relay(self, cluster: str, topic: str, packet: PublishPacket) -> None:
         """A message that came over a link from a broker of this cluster."""
         if topic == CARRIED:
@@ -242,11 +264,19 @@ class Exchange:
         else:
             onward = self._into_others(fanout.transit, cluster)
             onward_here = self._into_others(fanout.transit_here, cluster)
+            if onward:
+                self.carrying.count(fanout, topic, cluster, onward, 1, len(packet.payload))
         if cluster == self._carries_from and not ends:
             self.outbox.begin()
             self._add_peers(packet, None, onward, onward_here)
         elif packet.retain:
             self._forward_retained("", topic, packet, onward, onward_here)
+        elif packet.user_properties and is_stamped(packet.user_properties):
+            bare, stamp = unstamped(packet, topic)
+            self._forward(fanout, bare, None, (), ())
+            self._add_peers(packet, None, onward, onward_here)
+            if fanout.requesting:
+                self.requests.give(fanout.requesting, bare, topic, "", stamp)
         else:
             self._forward(fanout, packet, None, onward, onward_here)
             if fanout.requesting:
@@ -264,7 +294,7 @@ class Exchange:
             self._retained.saw(publication, entry.position, entry.at_us / 1e6)
         wanted = self.queries.wanted(publication)
         if self.requests.count:
-            wanted = self.requests.judged(wanted, publication)
+            wanted = self.requests.judged(wanted, publication, sent_us=entry.at_us)
         if not wanted or publication.expired(waited_s):
             return shared or bool(wanted)
         self._table.count(publication.topic, len(publication.topic) + len(publication.payload))
@@ -349,6 +379,8 @@ class Exchange:
         alike = not self._into_others(fanout.transit_here, cluster)
         if alike and self._forward_run(fanout, run, onward, clients=cluster != self._carries_from):
             self.counts.relayed += run.count
+            if onward:
+                self.carrying.count(fanout, run.topic, cluster, onward, run.count, len(run.frames))
         else:
             for packet in run.packets():
                 self.relay(cluster, run.topic, packet)
@@ -457,7 +489,7 @@ class Exchange:
     def announce(self, publication: Publication) -> None:
         """A QoS 0 message that no connection sends: a will after its delay."""
         fanout = self._table.resolve(publication.topic)
-        packet = publication.packet()
+        packet = unstamped(publication.packet(), publication.topic)[0]
         self._forward(fanout, packet, None, fanout.origin, fanout.origin_here)
         if fanout.requesting:
             self.requests.give(fanout.requesting, packet, publication.topic, publication.client)
@@ -544,6 +576,7 @@ class Exchange:
         """The clients' rights to receive have changed."""
         self._table.forget()
         self.queries.listings.access_changed()
+        self.requests.access_changed()
 
     # ── the coordinator ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -599,6 +632,8 @@ class Exchange:
             "dropped": self.counts.dropped,
             "links": len(self.links),
             "links_up": sum(link.up for link in self.links.values()),
+            "links_waiting": sum(link.waiting_bytes for link in self.links.values()),
+            "links_late": self.peers.late,
             "detours": self.relays.detours,
             "carried": self.relays.carried,
             "sent_around": self.relays.around,

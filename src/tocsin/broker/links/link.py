@@ -5,8 +5,10 @@ link sends anything: an impostor on its port learns nothing. The link's client i
 broker's own certificate; a user property says which cluster it comes from. The peer relays the link's messages, and
 never sends them back.
 
-Everything here is best effort: bytes that wait are bounded, and what finds no room is dropped and counted. While a link
-is away, messages wait (``Waiting``), so that a route's first messages and a peer's restart cost nothing.
+Everything here is best effort: what waits is bounded in bytes and in age, and what is dropped is counted
+(``core.links.backlog``). While a link is away, messages wait, so that a route's first messages and a peer's restart
+cost nothing. They wait too while a link is **full**, because more is published than it can carry: only a little is
+ahead of a sign of life then, and what goes out is never old.
 
 A link that stays away may have a **detour**: then messages are handed to ``broker.links.relay`` instead, and
 ``core.links.path`` says when. Messages carried for others take the link itself, or wait.
@@ -25,18 +27,16 @@ import structlog
 from mqtt5 import ConnAckPacket, ConnectPacket, Packet, PingRespPacket
 
 from tocsin.broker.forwarding.fanout import NOWHERE, OutletSet
+from tocsin.core.links.backlog import LinkBacklog
 from tocsin.core.links.incoming import LINK_PREFIX, PROPERTY_CLUSTER, PROPERTY_LEVELS
 from tocsin.core.links.path import STRAIGHT, LinkPath
 from tocsin.core.links.signals import Down, Ending
 from tocsin.model.network import BrokerInfo
 from tocsin.model.versions import speaks
-from tocsin.runtime.machines.clock import monotonic_s, now_us
+from tocsin.runtime.machines.clock import now_us
 from tocsin.runtime.machines.line import Endpoint, Line
 from tocsin.runtime.security.credentials import Identity, peer_of
-from tocsin.wire.internal.relayed import pieces
-from tocsin.wire.mqtt.frames import topic_of
 
-HOLD_S: Final = 5.0  # older messages at QoS 0 would be stale
 KEEP_ALIVE_S: Final = 4  # a peer that hangs is noticed after two thirds of membership's default suspicion
 QUIET_KEEP_ALIVE_S: Final = 40  # … over a link that has nothing to carry
 # The bytes that a broker may add to a client's packet; peers grant each other so much.
@@ -44,66 +44,15 @@ PACKET_MARGIN_BYTES: Final = 64 << 10
 NO_MAXIMUM: Final = 1 << 28  # more than any MQTT frame
 MOMENT_S: Final = 0.001  # so that a timer does not fire before its time by another clock
 ANSWER_MAX_BYTES: Final = 64 << 10  # a peer only ever answers CONNACK, PINGRESP and DISCONNECT
+AHEAD_MAX_BYTES: Final = (
+    32 << 10
+)  # in a link before it counts as full; as much again is in the kernel, unsent
+DRAIN_BYTES: Final = 64 << 10  # of what waits, in one turn of the event loop
 
 BROKER_ROLE: Final = "broker"  # in certificates
 COORDINATOR_ROLE: Final = "coordinator"
 
 Carry = Callable[[tuple[str, ...], bytes, int], None]  # relays, frames, messages
-
-
-class Waiting:
-    """Frames that wait for a way: for HOLD_S at most, and so many bytes. Older messages, and those over the bound, are
-    dropped; ``dropped`` is told how many.
-    """
-
-    def __init__(self, bytes_max: int, dropped: Callable[[int], None]) -> None:
-        self._bytes_max = bytes_max
-        self._dropped = dropped
-        self._queue: deque[tuple[float, bytes, int]] = deque()  # when, frames, messages
-        self._bytes = 0
-
-    def __len__(self) -> int:
-        return len(self._queue)
-
-    @property
-    def size(self) -> int:
-        """The bytes that wait."""
-        return self._bytes
-
-    def add(self, data: bytes, messages: int) -> None:
-        now = monotonic_s()
-        self._queue.append((now, data, messages))
-        self._bytes += len(data)
-        while self._queue and (self._bytes > self._bytes_max or self._queue[0][0] < now - HOLD_S):
-            _, stale, lost = self._queue.popleft()
-            self._bytes -= len(stale)
-            self._dropped(lost)
-
-    def take(self) -> Iterator[tuple[bytes, int]]:
-        """All that is not too old, which then waits no longer."""
-        queue, self._queue, self._bytes = self._queue, deque(), 0
-        oldest = monotonic_s() - HOLD_S
-        for at, data, messages in queue:
-            if at < oldest:
-                self._dropped(messages)
-            else:
-                yield data, messages
-
-    def take_each(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-        """The messages on topics that are wanted, with their frames; the others go on waiting, in their order."""
-        queue, self._queue, self._bytes = self._queue, deque(), 0
-        for at, data, messages in queue:
-            kept, left = [], 0
-            for frame, _ in pieces(data, 1):
-                topic = topic_of(frame).decode()
-                if wanted(topic):
-                    left += 1
-                    yield topic, frame
-                else:
-                    kept.append(frame)
-            if kept:
-                self._queue.append((at, b"".join(kept), messages - left))
-                self._bytes += sum(map(len, kept))
 
 
 class LinkTls(Protocol):
@@ -216,12 +165,22 @@ class Link:
         self._watcher = watcher
         self._passage = LinkPath()
         self._carry: Carry = _nowhere  # sends what takes the detour
-        self._own = Waiting(outbound_max_bytes, dropped)  # while there is no way
-        self._carried = Waiting(outbound_max_bytes, dropped)  # for others, while there is no line
+        self._own = LinkBacklog(outbound_max_bytes, dropped)
+        self._carried = LinkBacklog(outbound_max_bytes, dropped)  # for others
+        self._behind: deque[tuple[int, Callable[[], None]]] = deque()  # fences, and their marks in ``_own``
         self._again: asyncio.TimerHandle | None = None
+        self._draining: asyncio.Handle | None = None
         greeting = greeting_of(own, QUIET_KEEP_ALIVE_S if quiet else KEEP_ALIVE_S)
         at = meant(security, info)
-        self._line = Line([at], greeting, self, redial=True, packet_max_bytes=ANSWER_MAX_BYTES)
+        self._line = Line(
+            [at],
+            greeting,
+            self,
+            redial=True,
+            packet_max_bytes=ANSWER_MAX_BYTES,
+            ahead_max_bytes=AHEAD_MAX_BYTES,
+            resumed=self._drain_now,
+        )
         self._log = structlog.get_logger().bind(peer=info.id, cause=f"link {own.id}→{info.id}")
 
     @property
@@ -240,9 +199,21 @@ class Link:
     def open(self) -> None:
         self._line.open()
 
+    @property
+    def waiting_bytes(self) -> int:
+        """The bytes of messages that wait for a way, or for room on it."""
+        return self._own.size + self._carried.size
+
+    @property
+    def late(self) -> int:
+        """Messages that were dropped because they had waited for too long."""
+        return self._own.late + self._carried.late
+
     def close(self) -> None:
         if self._again is not None:
             self._again.cancel()
+        if self._draining is not None:
+            self._draining.cancel()
         self._line.close()
 
     def aliased(self, frame: bytes) -> bytes:
@@ -251,8 +222,8 @@ class Link:
     def deliver(self, data: bytes, messages: int) -> None:
         now = now_us()
         way = self._passage.way(now)
-        if way is None or len(self._own):
-            self._own.add(data, messages)
+        if way is None or len(self._own) or (self._line.full and way == STRAIGHT):
+            self._own.add(data, messages, now)
             self._drain(now)
         else:
             self._send(way, data, messages, now)
@@ -260,27 +231,22 @@ class Link:
     def _send(self, way: tuple[str, ...], data: bytes, messages: int, now: int) -> None:
         self._passage.sent(way, now)
         if way == STRAIGHT:
-            self._write(data, messages)
+            self._line.write(data)
         else:
             self._carry(way, data, messages)
-
-    def _write(self, data: bytes, messages: int) -> None:
-        if self._line.waiting_bytes + len(data) > self._outbound_max_bytes:
-            self._dropped(messages)
-        else:
-            self._line.write(data)
 
     def spill(self, data: bytes) -> None:
         self._line.write(data)
 
     def pass_on(self, frame: bytes, messages: int) -> None:
         """A frame that carries messages of others: straight to the peer, or it waits."""
-        if not self._line.up:
-            self._carried.add(frame, messages)
-        elif len(frame) > self.send_max_bytes:
+        if self._line.up and len(frame) > self.send_max_bytes:
             self._dropped(messages)
+        elif self._line.up and not self._line.full and not len(self._carried):
+            self._line.write(frame)
         else:
-            self._write(frame, messages)
+            self._carried.add(frame, messages, now_us())
+            self._drain(now_us())
 
     def bypass(self, relays: tuple[str, ...], carry: Carry) -> None:
         """Send over these instead while the link is not up; () for nobody."""
@@ -292,27 +258,66 @@ class Link:
         self._line.ping()
 
     def fence(self, then: Callable[[], None]) -> None:
-        """Call this when the peer has read everything that was sent straight to it until now; never, if the link
-        breaks before."""
-        self._line.fence(then)
+        """Call this when the peer has read everything that was sent straight to it until now, what waits included;
+        never, if the link breaks before."""
+        self._behind.append((self._own.mark, then))
+        self._pass_fences()
+
+    def _pass_fences(self) -> None:
+        while self._behind and self._own.passed(self._behind[0][0]):
+            self._line.fence(self._behind.popleft()[1])
 
     def take_waiting(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
         """What waits for the link on topics that are wanted, message by message; it waits here no longer."""
         return self._own.take_each(wanted)
 
+    def _drain_now(self) -> None:
+        self._draining = None
+        self._drain(now_us())
+
     def _drain(self, now: int) -> None:
         """Send what waits, now or as soon as it may go."""
+        if self._line.up:
+            self._drain_straight(now)
         if not len(self._own):
             return
         way = self._passage.way(now)
-        if way is not None:
-            for data, messages in self._own.take():
+        if way is not None and way != STRAIGHT:
+            for data, messages in self._own.take(now):
                 self._send(way, data, messages, now)
+            self._pass_fences()
             return
-        later_us = self._passage.look_again_us(now)
+        later_us = None if way == STRAIGHT else self._passage.look_again_us(now)
         if later_us is not None and self._again is None:
             delay_s = (later_us - now) / 1e6 + MOMENT_S
             self._again = asyncio.get_running_loop().call_later(delay_s, self._look_again)
+
+    def _drain_straight(self, now: int) -> None:
+        """Send over the link what waits, the oldest first, until it is full, and not too much in one turn."""
+        room = DRAIN_BYTES
+        while room > 0 and not self._line.full:
+            first = self._first_waiting(now)
+            entry = None if first is None else next(first.take(now), None)
+            if entry is None:
+                break
+            data, messages = entry
+            if first is self._own:
+                self._send(STRAIGHT, data, messages, now)
+            elif len(data) > self.send_max_bytes:
+                self._dropped(messages)
+            else:
+                self._line.write(data)
+            room -= len(data)
+        self._pass_fences()
+        if room <= 0 and self._draining is None:
+            self._draining = asyncio.get_running_loop().call_soon(self._drain_now)
+
+    def _first_waiting(self, now: int) -> LinkBacklog | None:
+        """Where the oldest message waits that can go straight; None if there is none."""
+        queues = [self._carried] if len(self._carried) else []
+        if len(self._own) and self._passage.way(now) == STRAIGHT:
+            queues.append(self._own)
+        return min(queues, key=lambda each: each.oldest_us, default=None)
 
     def _look_again(self) -> None:
         self._again = None
@@ -326,8 +331,6 @@ class Link:
         self._log.info("link is up")
         now = now_us()
         self._passage.link_up(now)
-        for frame, messages in self._carried.take():
-            self.pass_on(frame, messages)
         self._drain(now)
         self._line.ping()
         self._watcher.link_known(self.info.id)
@@ -339,6 +342,7 @@ class Link:
             self._log.error("link is refused", problem=down.reason)
         self.problem, self.tried = down.reason, True
         self._passage.link_down()
+        self._behind.clear()
         self._drain(now_us())
         self._watcher.link_known(self.info.id)
         if down.ending is not Ending.OTHER:

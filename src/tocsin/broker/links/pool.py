@@ -53,6 +53,7 @@ class LinkPool:
         self._in_turn: list[Callable[[], None]] = []  # what waits for them
         self._tell_ended = ended
         self._tell_known = known
+        self._late = 0  # of links that are gone
         self._ended: dict[str, Ending] = {}  # peers that have ended their links in the last moment
 
     def want(self, peers: Iterable[BrokerInfo], quiet: Collection[str] = ()) -> None:
@@ -65,7 +66,7 @@ class LinkPool:
             if link is not None and (
                 link.info != info or link.quiet > (peer in quiet)
             ):  # it moved; a route came
-                link.close()
+                self._end(link)
                 link = None
             if link is None:
                 self.links[peer] = self._make_link(info, peer in quiet, self)
@@ -79,8 +80,17 @@ class LinkPool:
     def _leave(self, peer: str) -> None:
         del self._leaving[peer]
         self.delays.lost(peer)
-        self.links.pop(peer).close()
+        self._end(self.links.pop(peer))
         self.link_known(peer)
+
+    def _end(self, link: Link) -> None:
+        link.close()
+        self._late += link.late
+
+    @property
+    def late(self) -> int:
+        """Messages that were dropped because they had waited too long for a link."""
+        return self._late + sum(link.late for link in self.links.values())
 
     def when_settled(self, act: Callable[[Given], None], given: Given) -> None:
         """Do something with what is given once no link is fresh, in turn with what else waits for that."""

@@ -18,8 +18,10 @@ import msgspec
 import structlog
 from mqtt5 import PublishPacket, QoS
 
-from tocsin.broker.links.link import Link, Waiting
+from tocsin.broker.links.link import Link
+from tocsin.core.links.backlog import LinkBacklog
 from tocsin.model.versions import UNREADABLE
+from tocsin.runtime.machines.clock import now_us
 from tocsin.wire.internal.relayed import TOPIC, RelayHeader, header_of, pieces, wrap
 from tocsin.wire.mqtt.codec import Decoder, PublishRun
 from tocsin.wire.mqtt.connect import V5
@@ -51,7 +53,7 @@ class Relay:
         self._receiver = receiver
         self._lost = lost
         self._detours: Mapping[str, tuple[str, ...]] = {}
-        self._unknown: dict[str, Waiting] = {}
+        self._unknown: dict[str, LinkBacklog] = {}
         self._log = structlog.get_logger()
 
     @property
@@ -68,7 +70,7 @@ class Relay:
         """There are other links than before."""
         self._set(self._detours)
         for peer in [each for each in self._unknown if each in self._links]:
-            for frame, messages in self._unknown.pop(peer).take():
+            for frame, messages in self._unknown.pop(peer).take(now_us()):
                 self._links[peer].pass_on(frame, messages)
 
     def _set(self, peers: Iterable[str]) -> None:
@@ -107,9 +109,9 @@ class Relay:
             return
         if peer not in self._unknown and len(self._unknown) >= UNKNOWN_MAX:
             given_up = self._unknown.pop(next(iter(self._unknown)))
-            self._lost(sum(messages for _, messages in given_up.take()))
-        waiting = self._unknown.setdefault(peer, Waiting(UNKNOWN_MAX_BYTES, self._lost))
-        waiting.add(frame, header.messages)
+            self._lost(sum(messages for _, messages in given_up.take(now_us())))
+        waiting = self._unknown.setdefault(peer, LinkBacklog(UNKNOWN_MAX_BYTES, self._lost))
+        waiting.add(frame, header.messages, now_us())
 
     def _unpack(self, header: RelayHeader, frames: bytes) -> None:
         for item in Decoder(len(frames), version=V5).feed_runs(frames):

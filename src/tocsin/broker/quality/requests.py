@@ -8,15 +8,24 @@ publisher, and of a subscription that requests one here, from when the stream is
 on ``$qos/offered-deadline/TOPIC`` and ``$qos/requested-deadline/TOPIC``.
 
 What does not match is told both ends, once: the subscriber on ``$qos/incompatible/TOPIC`` here, and the publishers at
-whatever broker they are, which hears it on the bus. They get it if they subscribe to such topics. If more words wait
-for the bus than WORDS_MAX, the newest is dropped and counted.
+whatever broker they are, which hears it on the bus. They get it if they subscribe to such topics.
+
+Who requests a lease is told on ``$qos/liveliness/TOPIC`` how many of the publishers that match are alive, and of each
+change (``broker.quality.liveliness``).
+
+The rules hold for all of this: a stream whose messages a client may not receive is not compared for it, and neither end
+is told.
+
+A scope may have hundreds of thousands of streams. So subscriptions are compared with them piece by piece, PIECE at a
+time, while other work goes on; a change of one stream is compared at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from itertools import count
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import count, islice
 from typing import Final, Protocol
 
 import msgspec
@@ -24,31 +33,41 @@ import structlog
 from mqtt5 import PublishPacket
 
 from tocsin.broker.client import Client
+from tocsin.broker.quality.attention import Attended
+from tocsin.broker.quality.flows import Flows
+from tocsin.broker.quality.liveliness import EVERYTHING, Leased
+from tocsin.broker.quality.words import Words
 from tocsin.core.budgets.budget import Kind
+from tocsin.core.budgets.weight import weight_of_publication
 from tocsin.core.delivery.grant import Frames, Grant, grant
 from tocsin.core.forwarding.table import Subscription, Wanted
 from tocsin.core.quality.deadlines import DeadlineWatch, Miss
-from tocsin.core.quality.judging import OFFER, Judge, Verdict, offer_in, offered_by_message, why
+from tocsin.core.quality.judging import OFFER, Judge, Verdict, offer_in, offered_by_message, owns, why
+from tocsin.core.quality.lateness import Lateness
 from tocsin.core.quality.matching import Mismatch
 from tocsin.core.quality.offers import Offers, needs_offers, query_for
+from tocsin.core.quality.ownership import Owners
 from tocsin.core.quality.separation import SPACE, Separation, key_of
+from tocsin.core.quality.stamps import Stamp
 from tocsin.core.quality.texts import offer_said, request_of, value_text
-from tocsin.errors import TocsinError
 from tocsin.model.publication import Publication
+from tocsin.model.quality import Ownership, Request
 from tocsin.model.stream import Metadata
-from tocsin.model.versions import UNREADABLE, Document
-from tocsin.ports import Bus, BusMessage
+from tocsin.model.versions import Document
 from tocsin.query import Query
-from tocsin.runtime.machines.clock import now_us
-from tocsin.wire.internal.quality import Unmatched, decode_unmatched, encode_unmatched, unmatched_subject
-from tocsin.wire.mqtt.topics import QUALITY_PREFIX, TOPIC_MAX_BYTES, matches
+from tocsin.runtime.machines.clock import now_us, wall_us
+from tocsin.wire.internal.quality import Unmatched, encode_unmatched, unmatched_subject
+from tocsin.wire.mqtt.topics import QUALITY_PREFIX, QUERY_PREFIX, TOPIC_MAX_BYTES, matches
 
 INCOMPATIBLE: Final = QUALITY_PREFIX + "incompatible/"
 OFFERED_DEADLINE: Final = QUALITY_PREFIX + "offered-deadline/"
 REQUESTED_DEADLINE: Final = QUALITY_PREFIX + "requested-deadline/"
+LIVELINESS: Final = QUALITY_PREFIX + "liveliness/"
+LATE: Final = QUALITY_PREFIX + "late/"
 WATCHED_BYTES: Final = 700  # of a deadline
 PROMISE: Final = ""  # in the place of a request: a deadline that a publisher has promised
-WORDS_MAX: Final = 1_000
+TOLD_BYTES: Final = 400  # of what a subscriber was told of the publishers of a topic
+PIECE: Final = 200  # streams that are compared with one subscription at once: about a millisecond
 
 Add = Callable[[Client, bytes], None]
 
@@ -76,6 +95,30 @@ class Missed(msgspec.Struct, frozen=True):
 MISSED_NEWS: Final = Document("missed deadlines", msgspec.json.Decoder(Missed))
 
 
+class LateMessages(msgspec.Struct, frozen=True):
+    """Messages that were longer under way than they may be, for people and their programs."""
+
+    budget: str
+    longest: str  # of those that were not told before
+    total: int  # since the subscription
+    change: int  # of those, not told before
+
+
+LATE_NEWS: Final = Document("messages that came late", msgspec.json.Decoder(LateMessages))
+
+
+class Alive(msgspec.Struct, frozen=True):
+    """How many publishers of a topic are alive, for people and their programs."""
+
+    alive: int
+    not_alive: int  # their leases are over
+    alive_change: int  # since it was told last
+    not_alive_change: int
+
+
+ALIVE_NEWS: Final = Document("how many publishers are alive", msgspec.json.Decoder(Alive))
+
+
 class Publishers(Protocol):
     """The clients that publish here, as they are seen from this room."""
 
@@ -84,23 +127,28 @@ class Publishers(Protocol):
 
 class Requests:
     """The requests of one broker's clients. ``add`` queues a frame for a client; ``keep`` has the coordinator asked
-    for the streams of a query on behalf of a user, or no longer."""
+    for the streams of a query on behalf of a user, or no longer; ``gone`` names the brokers that are lost."""
 
     def __init__(
         self,
         network: str,
-        bus: Bus,
+        broker: str,
+        words: Words,
         *,
         add: Add,
         keep: Callable[[Query, str, bool], None],
         publishers: Publishers,
+        gone: Callable[[], Collection[str]],
     ) -> None:
         self.subject = unmatched_subject(network)
+        self.attended = Attended()
+        self.flows = Flows(broker)
+        self.leased = Leased(network, broker, words, self.attended, self._lives_changed, gone)
         self.count = 0  # of subscriptions with a request here
-        self.dropped = 0  # words that did not get onto the bus
         self.missed = 0  # deadlines
+        self.not_owned = 0  # messages that were not delivered because a stronger publisher is alive
         self.unmatched = 0  # messages that were not delivered because they offer too little
-        self._bus = bus
+        self._words = words
         self._add = add
         self._keep = keep
         self._publishers = publishers
@@ -113,12 +161,21 @@ class Requests:
         self._clients: dict[str, Client] = {}
         self._next = count(1)
         self._separation: Separation[tuple[Publication, Grant]] = Separation(self._take, self._give_back)
+        self._owners = Owners()
+        self._exclusive: dict[str, int] = {}  # requests of exclusive ownership → how many subscriptions
+        self._lateness = Lateness()
         self._watch = DeadlineWatch()
         self._watched: dict[str, set[str]] = {}  # the number of a client → keys of deadlines
         self.promised: dict[str, dict[Client, str]] = {}  # topic → who promised a deadline, and its key
         self._timer: asyncio.TimerHandle | None = None
         self._timer_us = 0
-        self._words: asyncio.Queue[Unmatched] = asyncio.Queue(WORDS_MAX)
+        # What a subscription was told of the publishers of a topic: by client and name, then by topic.
+        self._lives_told: dict[tuple[Client, str], dict[str, tuple[int, int]]] = {}
+        self._hearing: dict[Client, set[str]] = {}  # who subscribes to such news, by which filters
+        # Subscriptions to compare with all of their scopes, and the streams that are left for the first of them.
+        self._uncompared: dict[tuple[Client, str], None] = {}
+        self._left: Iterator[str] | None = None
+        self._comparing: asyncio.Handle | None = None
         self._log = structlog.get_logger()
 
     # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────
@@ -126,27 +183,52 @@ class Requests:
     def subscribed(self, target: Client, name: str, scope: str, request: str) -> None:
         """A client has a subscription with a request, or with another one than before, or (empty) without any."""
         self.unsubscribed(target, name)
+        if name == scope and name.startswith(QUALITY_PREFIX):
+            self._hearing.setdefault(target, set()).add(name)
         if not request:
             return
         self.count += 1
         self._held.setdefault(target, {})[name] = (scope, request)
         self._number(target)
+        asked = request_of(request)
+        if asked.ownership is Ownership.EXCLUSIVE:
+            self._exclusive[request] = self._exclusive.get(request, 0) + 1
+        if _needs_lives(asked):
+            self.leased.watching.want(_pattern(scope))
+        if _wants_lives(asked):
+            self._lives_told[target, name] = {}
         if needs_offers(request_of(request)) and self._offers.ask(scope, (target, name)):
             query = query_for(scope)
             self._scopes.setdefault(query.id, set()).add(scope)
             self._keep(query, target.user, True)
         else:
-            self._compare(target, scope, request, None)
+            self._compare_later(target, name)
 
     def unsubscribed(self, target: Client, name: str) -> None:
+        hearing = self._hearing.get(target)
+        if hearing is not None:
+            hearing.discard(name)
+            if not hearing:
+                del self._hearing[target]
         held = self._held.get(target, {}).pop(name, None)
         if held is None:
             return
         self.count -= 1
         scope, request = held
         left, number = self._held[target], self._numbers[target]
+        asked = request_of(request)
+        if _needs_lives(asked):
+            self.leased.watching.unwant(_pattern(scope))
+        for topic in self._lives_told.pop((target, name), ()):
+            self._give_back(number, TOLD_BYTES + len(topic))
+        if asked.ownership is Ownership.EXCLUSIVE:
+            self._exclusive[request] -= 1
+            if not self._exclusive[request]:
+                del self._exclusive[request]
+                self._owners.forget(request)
         if all(other != request for _, other in left.values()):
             self._separation.forget(number, request)
+            self._lateness.forget(key_of(number, request, ""))
             for key in [key for key in self._watched.get(number, ()) if key.split(SPACE)[1] == request]:
                 self._unwatch(key)
         if not left:
@@ -175,6 +257,9 @@ class Requests:
 
     def forget(self, target: Client) -> None:
         """The client is gone."""
+        self.leased.publishing.ended(target, takes_leave=False)
+        self.flows.forget(target)
+        self._hearing.pop(target, None)
         number = self._numbers.get(target)
         if number is not None:
             for key in tuple(self._watched.get(number, ())):
@@ -185,12 +270,16 @@ class Requests:
                 self.unsubscribed(target, name)
             self._offers.forget((target.client_id,))
 
-    def problem(self, scope: str, request: str) -> str | None:
-        """Why a subscription whose request is strict is refused."""
+    async def problem(self, target: Client, scope: str, request: str) -> str | None:
+        """Why a client's subscription whose request is strict is refused."""
         if not request_of(request).strict:
             return None
-        for topic, found in self._offers.mismatches(scope, request):
-            return f"{topic} offers {found.policy} {found.offered}; {found.requested} is requested"
+        left = iter(self._offers.topics(scope))
+        while piece := list(islice(left, PIECE)):
+            for topic, found in self._offers.compared(scope, request, piece):
+                if found is not None and target.may_receive(topic):
+                    return f"{topic} offers {found.policy} {found.offered}; {found.requested} is requested"
+            await asyncio.sleep(0)
         return None
 
     def is_known(self, scope: str, request: str) -> bool:
@@ -203,7 +292,8 @@ class Requests:
         """The streams that offer something for a filter."""
         for scope in self._scopes.get(query, ()):
             self._offers.know(scope, streams)
-            self._compare_all(scope)
+            for target, name in self._offers.reasons(scope):
+                self._compare_later(target, name)
 
     def say(self, query: str, topic: str, metadata: Metadata | None) -> None:
         """One of them has joined or changed, or (None) is gone."""
@@ -212,60 +302,130 @@ class Requests:
                 self._offers.leave(scope, topic)
                 for target, name in self._offers.reasons(scope):
                     self._unwatch(key_of(self._numbers[target], self._held[target][name][1], topic))
+                    self._tell_lives(target, (topic,))
             else:
                 self._offers.say(scope, topic, metadata)
-                self._compare_all(scope, topic)
+                for target, name in self._offers.reasons(scope):
+                    self._compare(target, *self._held[target][name], (topic,))
 
-    def _compare_all(self, scope: str, only: str | None = None) -> None:
-        for target, name in self._offers.reasons(scope):
-            self._compare(target, *self._held[target][name], only)
+    def access_changed(self) -> None:
+        """The clients' rights to receive have changed."""
+        for target, held in self._held.items():
+            for name in held:
+                self._compare_later(target, name)
 
-    def _compare(self, target: Client, scope: str, request: str, only: str | None) -> None:
+    def _compare_later(self, target: Client, name: str) -> None:
+        """Compare a subscription with all streams of its scope, in its turn."""
+        if next(iter(self._uncompared), None) == (target, name):
+            self._left = None  # from the beginning
+        self._uncompared[target, name] = None
+        if self._comparing is None:
+            self._comparing = asyncio.get_running_loop().call_soon(self._compare_piece)
+
+    def _compare_piece(self) -> None:
+        target, name = next(iter(self._uncompared))
+        held = self._held.get(target, {}).get(name)
+        piece: list[str] = []
+        if held is not None:
+            if self._left is None:
+                self._left = iter(self._offers.topics(held[0]))
+            piece = list(islice(self._left, PIECE))
+            self._compare(target, *held, piece)
+        if len(piece) < PIECE:
+            del self._uncompared[target, name]
+            self._left = None
+        more = bool(self._uncompared)
+        self._comparing = asyncio.get_running_loop().call_soon(self._compare_piece) if more else None
+
+    def _compare(self, target: Client, scope: str, request: str, topics: Collection[str]) -> None:
         deadline_us = request_of(request).deadline_us
-        for topic, found in self._offers.compared(scope, request):
-            if only is not None and topic != only:
+        for topic, found in self._offers.compared(scope, request, topics):
+            if not target.may_receive(topic):
+                if deadline_us is not None:
+                    self._expect(target, request, topic, None)
                 continue
             if found is not None:
                 self._tell(target, request, topic, found)
             if deadline_us is not None:
                 self._expect(target, request, topic, None if found is not None else deadline_us)
+        self._tell_lives(target, topics)
 
     # ── messages ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def give(self, requesting: Wanted[Client], packet: PublishPacket, topic: str, source: str) -> None:
-        """A message at QoS 0 from a client or a link, which is in no log."""
-        offered = self._offers.of(topic)
+    def give(
+        self,
+        requesting: Wanted[Client],
+        packet: PublishPacket,
+        topic: str,
+        source: str,
+        stamp: Stamp | None = None,
+    ) -> None:
+        """A message at QoS 0 from a client or a link, which is in no log; with the stamp of its flow, if it has one."""
+        offered, source = self._offers.of(topic), source if stamp is None else stamp.flow.client
         publication = Publication.of(packet, topic, source, keys={OFFER: offered} if offered else None)
         frames = Frames(publication, 0)
-        for target, subscriptions in self.judged(requesting, publication):
+        strength, sent_us = (0, 0) if stamp is None else (stamp.strength, stamp.sent_us)
+        for target, subscriptions in self.judged(requesting, publication, strength, sent_us):
             granted = grant(subscriptions, publication, LIVE, target.client_id)
             if granted is not None:
                 self.send(target, subscriptions, granted, frames, publication)
 
-    def judged(self, wanted: Wanted[Client], publication: Publication) -> Wanted[Client]:
-        """Those who get a message, each with the subscriptions that it is for."""
+    def judged(
+        self, wanted: Wanted[Client], publication: Publication, strength: int = 0, sent_us: int = 0
+    ) -> Wanted[Client]:
+        """Those who get a message, each with the subscriptions that it is for. ``strength``: of its publisher, if the
+        message does not say it; ``sent_us``: when it was published, if that is known."""
         found = []
+        offered: str | None = None
         for target, subscriptions in wanted:
             kept = subscriptions
             if any(each.request for each in subscriptions):
+                said = offered = self._offered(publication) if offered is None else offered
                 kept = tuple(
-                    s for s in subscriptions if not s.request or self._is_for(target, s, publication)
+                    s
+                    for s in subscriptions
+                    if not s.request or self._is_for(target, s.request, publication, said, strength, sent_us)
                 )
             if kept:
                 found.append((target, kept))
         return tuple(found)
 
-    def _is_for(self, target: Client, subscription: Subscription, publication: Publication) -> bool:
-        request, offered = subscription.request, self._offered(publication)
+    def _is_for(
+        self,
+        target: Client,
+        request: str,
+        publication: Publication,
+        offered: str,
+        strength: int,
+        sent_us: int,
+    ) -> bool:
         verdict = self._judge.judge(request, offered, publication.payload, publication.qos)
         if verdict is Verdict.MISMATCH:
             self.unmatched += 1
             found = why(request, offered, publication.qos)
             if found is not None:
                 self._tell(target, request, publication.topic, found)
-        if verdict is Verdict.DELIVER and self._watched:
+        if verdict is not Verdict.DELIVER:
+            return False
+        if self._exclusive:
+            lost = partial(self.leased.watching.is_lost, publication.topic)
+            if not owns(self._owners, request, publication, strength, now_us(), lost):
+                self.not_owned += 1
+                return False
+        if self._watched:
             self._watch.arrived(key_of(self._numbers[target], request, publication.topic), now_us())
-        return verdict is Verdict.DELIVER
+        if sent_us and (budget_us := request_of(request).budget_us) is not None:
+            self._time(target, request, publication.topic, wall_us() - sent_us, budget_us)
+        return True
+
+    def _time(self, target: Client, request: str, topic: str, delay_us: int, budget_us: int) -> None:
+        """A message was so long under way."""
+        key = key_of(self._numbers[target], request, topic)
+        late = self._lateness.came(key, delay_us, budget_us, now_us())
+        if late is not None:
+            budget, longest = value_text("budget_us", budget_us), value_text("budget_us", late.longest_us)
+            news = LateMessages(budget, longest, late.total, late.change)
+            self._inform(target, LATE + topic, LATE_NEWS.write(news))
 
     def _offered(self, publication: Publication) -> str:
         """What a message says that its stream offered. Its metadata are there, unless the store did not give them."""
@@ -301,7 +461,7 @@ class Requests:
         if any(length is None for length in lengths.values()):
             return True
         passes = False
-        size, number = len(publication.topic) + len(publication.payload), self._numbers[target]
+        size, number = weight_of_publication(publication), self._numbers[target]
         for request, length_us in lengths.items():
             key, item = key_of(number, request, publication.topic), (publication, granted)
             if self._separation.passes(number, key, item, size, length_us or 0, now_us()):
@@ -339,8 +499,10 @@ class Requests:
 
     # ── deadlines ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def promise(self, topic: str, offered: str, publishers: Iterable[Client]) -> None:
+    def promise(self, topic: str, offered: str, publishers: Collection[Client]) -> None:
         """What the stream of a topic offers that these publish on; empty: nothing."""
+        self.leased.publishing.promise(topic, offered, publishers)
+        self.flows.promise(topic, offered, publishers)
         offer = offer_said(offered) if offered else None
         deadline_us = None if offer is None else offer.deadline_us
         if deadline_us is None and topic not in self.promised:
@@ -350,9 +512,24 @@ class Requests:
 
     def keep(self, client: Client, topic: str) -> None:
         """A client published on a topic with a promise."""
-        key = self.promised[topic].get(client)
+        promised = self.promised.get(topic)
+        key = None if promised is None else promised.get(client)
         if key is not None:
             self._watch.arrived(key, now_us())
+        self.keep_alive(client, topic)
+
+    def keep_alive(self, client: Client, topic: str) -> None:
+        """A client published, or says that it is alive on a topic."""
+        if topic in self.leased.publishing.topics:
+            self.leased.publishing.sign(client, topic)
+
+    def resumed(self, client: Client) -> None:
+        """A client has its stored session back: its leases go on, though it has published nothing here."""
+        self.leased.publishing.resumed(client)
+
+    def takes_leave(self, client: Client) -> None:
+        """A client goes on purpose, and is not expected back."""
+        self.leased.publishing.ended(client, takes_leave=True)
 
     def _expect(self, target: Client, request: str, topic: str, deadline_us: int | None) -> None:
         """Watch a deadline from now on; None: no longer."""
@@ -363,12 +540,13 @@ class Requests:
             self._retire(target)
             return
         if key not in self._watch:
-            if not self._take(number, WATCHED_BYTES + len(topic)):
+            if not self._take(number, WATCHED_BYTES + len(key)):
                 self._retire(target)
                 return
             self._watched.setdefault(number, set()).add(key)
             if request == PROMISE:
                 self.promised.setdefault(topic, {})[target] = key
+                self.attended.add(topic)
         self._watch.watch(key, deadline_us, now_us())
         self._wind()
 
@@ -377,7 +555,7 @@ class Requests:
             return
         number, request, topic = key.split(SPACE)
         self._watch.drop(key)
-        self._give_back(number, WATCHED_BYTES + len(topic))
+        self._give_back(number, WATCHED_BYTES + len(key))
         keys = self._watched[number]
         keys.remove(key)
         if not keys:
@@ -385,6 +563,7 @@ class Requests:
         if request == PROMISE:
             promised = self.promised[topic]
             del promised[self._clients[number]]
+            self.attended.remove(topic)
             if not promised:
                 del self.promised[topic]
 
@@ -393,69 +572,112 @@ class Requests:
         news = Missed(value_text("deadline_us", miss.deadline_us), miss.total, miss.change)
         said = OFFERED_DEADLINE if request == PROMISE else REQUESTED_DEADLINE
         self.missed += miss.change
-        self._inform(self._clients[number], said + topic, MISSED_NEWS.write(news))
+        target = self._clients[number]
+        if request == PROMISE or target.may_receive(topic):
+            self._inform(target, said + topic, MISSED_NEWS.write(news))
 
     # ── what does not match ─────────────────────────────────────────────────────────────────────────────────
 
     def _tell(self, target: Client, request: str, topic: str, found: Mismatch) -> None:
-        if not self._offers.is_news(target.client_id, request, topic, found):
+        if not target.may_receive(topic) or not self._offers.is_news(target.client_id, request, topic, found):
             return
         facts = {"policy": found.policy, "offered": found.offered, "requested": found.requested}
-        self._log.info("a stream does not match", subscriber=target.client_id, stream=topic, **facts)
+        self._log.debug("a stream does not match", subscriber=target.client_id, stream=topic, **facts)
         news = Incompatible(found.policy, found.offered, found.requested, "")
         self._inform(target, INCOMPATIBLE + topic, INCOMPATIBLE_NEWS.write(news))
         word = Unmatched(topic, found.policy, found.offered, found.requested, target.client_id)
-        try:
-            self._words.put_nowait(word)
-        except asyncio.QueueFull:
-            self.dropped += 1
+        self._words.say(self.subject, encode_unmatched(word))
 
     def _inform(self, target: Client, said: str, news: bytes) -> None:
         """Tell one client, if it subscribes to such news."""
-        if len(said.encode()) > TOPIC_MAX_BYTES:
+        names = self._hearing.get(target)
+        if names is None or len(said.encode()) > TOPIC_MAX_BYTES:
             return
-        names = target.delivery.subscriptions
-        if any(name.startswith(QUALITY_PREFIX) and matches(name, said) for name in names):
+        if any(matches(name, said) for name in names):
             publication = Publication(said, news, 0, "")
             self._add(target, Frames(publication, 0).of(target.version, _PLAIN))
 
-    async def speak(self) -> None:
-        """Tell the publishers, for as long as the broker lives."""
-        while True:
-            word = await self._words.get()
-            try:
-                await self._bus.publish(self.subject, encode_unmatched(word))
-            except TocsinError as error:
-                self.dropped += 1
-                self._log.debug("a word of what does not match was not said", problem=str(error))
+    def hear(self, said: Unmatched) -> None:
+        """Something does not match at some broker."""
+        news = Incompatible(said.policy, said.offered, said.requested, said.peer)
+        for client in tuple(self._publishers.publishing(said.topic)):
+            self._inform(client, INCOMPATIBLE + said.topic, INCOMPATIBLE_NEWS.write(news))
 
-    async def hear(self, words: AsyncIterator[BusMessage]) -> None:
-        """Hear what does not match anywhere, for as long as the broker lives."""
-        async for word in words:
-            try:
-                said = decode_unmatched(word.payload)
-            except UNREADABLE as error:
-                self._log.warning("a word of what does not match is unreadable", problem=str(error))
+    # ── who is alive ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _lives_changed(self, topics: Collection[str]) -> None:
+        """The counts of the publishers of these topics are others."""
+        for target in {target: None for target, _ in self._lives_told}:
+            self._tell_lives(target, topics)
+
+    def _tell_lives(self, target: Client, topics: Collection[str]) -> None:
+        """Tell a client how many of the publishers that match its subscriptions are alive, if that is news."""
+        if not self._lives_told:
+            return
+        for name, (scope, request) in self._held[target].items():
+            told = self._lives_told.get((target, name))
+            if told is None:
                 continue
-            news = Incompatible(said.policy, said.offered, said.requested, said.peer)
-            for client in tuple(self._publishers.publishing(said.topic)):
-                self._inform(client, INCOMPATIBLE + said.topic, INCOMPATIBLE_NEWS.write(news))
+            for topic in topics:
+                before, matching = told.get(topic, (0, 0)), self._offers.is_matching(scope, request, topic)
+                if matching is None:  # the last publisher of its stream is gone, which may have a lease still
+                    matching = topic in told
+                matching = matching and target.may_receive(topic)
+                now = self.leased.watching.counts(topic) if matching else (0, 0)
+                if now != before and self._note_told(target, told, topic, now):
+                    news = Alive(*now, now[0] - before[0], now[1] - before[1])
+                    self._inform(target, LIVELINESS + topic, ALIVE_NEWS.write(news))
+
+    def _note_told(
+        self, target: Client, told: dict[str, tuple[int, int]], topic: str, now: tuple[int, int]
+    ) -> bool:
+        """Remember what a subscription is told of a topic; False if there is no room for that."""
+        number, size = self._numbers[target], TOLD_BYTES + len(topic)
+        if now == (0, 0):
+            del told[topic]
+            self._give_back(number, size)
+            return True
+        if topic not in told and not self._take(number, size):
+            return False
+        told[topic] = now
+        return True
 
     def close(self) -> None:
         """Nothing is sent any more."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self.leased.close()
+        for handle in (self._timer, self._comparing):
+            if handle is not None:
+                handle.cancel()
 
     def statistics(self) -> dict[str, int]:
         return {
             "requests": self.count,
             "unmatched": self.unmatched,
+            "not_owned": self.not_owned,
+            "late": self._lateness.total,
+            "flows": len(self.flows),
             "separated": self._separation.left_out,
             "deadlines": len(self._watch),
             "deadlines_missed": self.missed,
-            "quality_words_dropped": self.dropped,
+            "quality_words_dropped": self._words.dropped,
+            **self.leased.statistics(),
         }
 
 
 LIVE: Final = 1 << 62  # the position of a message that is in no log
 _PLAIN: Final = Grant(0, (), False)
+
+
+def _needs_lives(request: Request) -> bool:
+    """Whether it has to be known which publishers are alive."""
+    return _wants_lives(request) or request.ownership is Ownership.EXCLUSIVE
+
+
+def _wants_lives(request: Request) -> bool:
+    """Whether a subscription is told which publishers are alive."""
+    return request.lease_us is not None or request.liveliness is not None
+
+
+def _pattern(scope: str) -> str:
+    """A filter for all topics of a scope."""
+    return EVERYTHING if scope.startswith(QUERY_PREFIX) else scope

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, Protocol
 
 import structlog
@@ -39,7 +39,7 @@ WILL: Final = ".will"  # the end of the record id of a will, and of no other
 TOLD_S: Final = 2.0  # for what the coordinator says of a stream to come, and to be applied
 
 # With a topic, what is said of its stream, and who publishes on it here.
-LearnedOf = Callable[[str, Metadata, Iterable[Client]], None]
+LearnedOf = Callable[[str, Metadata, Collection[Client]], None]
 Done = Callable[[str | None], None]  # told None, or what the problem is
 Command = Streams | ClientAway | ClientBack | ClientGone
 

@@ -50,12 +50,15 @@ from tocsin.runtime.machines.clock import token_hex
 from tocsin.runtime.machines.shell import Shell
 from tocsin.runtime.machines.tasks import Failed
 from tocsin.wire.internal.replication import Positions
+from tocsin.wire.mqtt.reasons import DEGRADED
 
 ANSWER_S: Final = 1.5  # for the store: nothing was heard over the same connection for seconds already
 LOOK_KEY: Final = "looked-for"  # no session has it: their keys are digests
 
-DEGRADED: Final = "degraded: this cluster is cut off; the subscription is in force here, and is stored later"
-GIVEN_UP: Final = "degraded: this cluster is cut off; the subscription is gone here, and from the store later"
+IN_FORCE: Final = f"{DEGRADED}this cluster is cut off; the subscription is in force here, and is stored later"
+GIVEN_UP: Final = (
+    f"{DEGRADED}this cluster is cut off; the subscription is gone here, and from the store later"
+)
 SETTLES: Final = "a provisional session is written over what was known of it"
 
 Act = Callable[[], None]

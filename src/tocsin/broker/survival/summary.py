@@ -30,6 +30,11 @@ class Fitness(Protocol):
         """What the score is made of: value and weight."""
         ...
 
+    def busy(self, carried: float) -> float:
+        """The share of the processor time that the process could have and has used since the last call; ``carried``
+        are messages a second since then. The machine of a simulated broker is as busy as those make it."""
+        ...
+
 
 class Measuring(Protocol):
     """How far other brokers are."""

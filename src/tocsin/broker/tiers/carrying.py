@@ -6,22 +6,29 @@ anew, held messages go, and what waits for a link that broke takes the deputy's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from tocsin.broker.client import Client
 from tocsin.broker.forwarding.fanout import Outbox, Outlet
 from tocsin.broker.links.link import Link
 from tocsin.broker.tiers.held import HeldSlot, HeldSlots
-from tocsin.core.forwarding.table import ForwardingTable
+from tocsin.core.forwarding.table import Fanout, ForwardingTable
 from tocsin.core.machine import Effect
+from tocsin.core.tiers.measuring import LoadMeter, Measured
 from tocsin.core.tiers.slots import NOBODY, Slots, is_gate
 from tocsin.core.tiers.ways import Fence, LinkSeen, Passed, TiersKnown, TierWays, WaysChanged, held_name
+from tocsin.runtime.machines.clock import now_us
 from tocsin.runtime.machines.shell import Shell
 from tocsin.runtime.machines.tasks import Failed
 
+AT_ONCE: Final = 2_000  # topics that are counted: some milliseconds of the loop
+
 
 class Carrying:
-    """Sends over tiers. ``links`` are this broker's, by peer; ``lost`` is told how many messages were dropped."""
+    """Sends over tiers. ``links`` are this broker's, by peer; ``lost`` is told how many messages were
+    dropped; ``counts_ends``: where messages come from and go to is counted as well."""
 
     def __init__(
         self,
@@ -33,6 +40,7 @@ class Carrying:
         held_max_bytes: int,
         lost: Callable[[int], None],
         failed: Failed,
+        counts_ends: bool = False,
     ) -> None:
         self.machine = table.ways = TierWays(own)
         self._own = own
@@ -42,6 +50,7 @@ class Carrying:
         self._lost = lost
         self._held = HeldSlots(held_max_bytes, lost)
         self._nowhere = HeldSlot(lambda data, messages: lost(messages))
+        self._meter = LoadMeter(self._cluster_of, now_us(), ends=counts_ends)
         self._tiers: Mapping[str, Slots] = {}
         self._shell = Shell(self.machine, self._carry_out, failed)
 
@@ -63,6 +72,27 @@ class Carrying:
     def outlet(self, name: str) -> Outlet:
         """Where the messages of a held slot go. What is for a broker to which there is no link is lost."""
         return self._held.outlet(name) if is_gate(name) else self._nowhere
+
+    def count(
+        self,
+        fanout: Fanout[Client],
+        topic: str,
+        cluster: str,
+        onward: Sequence[str],
+        messages: int,
+        size: int,
+    ) -> None:
+        """Messages from another cluster, or of this one's to carry, go on to these peers."""
+        carried = fanout.carried
+        if carried is None:
+            carried = fanout.carried = self._meter.carried(topic)
+        carried.add(cluster, onward, messages, size)
+
+    async def measured(self) -> Measured | None:
+        """What was carried in the window that is over; None while it is not."""
+        for _ in self._meter.settle(AT_ONCE):
+            await asyncio.sleep(0)
+        return self._meter.look(now_us())
 
     def close(self) -> None:
         """Nothing moves any more."""
@@ -121,6 +151,10 @@ class Carrying:
                 self._held.outlet(way).deliver(frame, 1)
             else:
                 self._send(way, frame, 1)
+
+    def _cluster_of(self, peer: str) -> str:
+        link = self._links.get(peer)
+        return "" if link is None else link.info.cluster
 
     def _way(self, tiers: list[str], topic: str) -> str:
         """Over whom a message goes now. A routing broker is in one tier, and was sent this to carry it."""

@@ -1,7 +1,7 @@
 """Messages for slots that move: held, in order, until they may take their new way.
 
-What a slot holds is bounded as what waits for a link is (``broker.links.link.Waiting``): in age, and in bytes for all
-slots together.
+What a slot holds is bounded as what waits for a link is (``core.links.backlog``): in age, and in bytes for all slots
+together.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tocsin.broker.forwarding.fanout import NOWHERE, OutletSet
-from tocsin.broker.links.link import NO_MAXIMUM, Waiting
+from tocsin.broker.links.link import NO_MAXIMUM
+from tocsin.core.links.backlog import LinkBacklog
+from tocsin.runtime.machines.clock import now_us
 
 
 class HeldSlot:
@@ -35,19 +37,19 @@ class HeldSlots:
         self._bytes_max = bytes_max
         self._dropped = dropped  # told how many messages were dropped
         self._outlets: dict[str, HeldSlot] = {}
-        self._waiting: dict[str, Waiting] = {}
+        self._waiting: dict[str, LinkBacklog] = {}
 
     def outlet(self, name: str) -> HeldSlot:
         """Where messages of a held slot go."""
         outlet = self._outlets.get(name)
         if outlet is None:
-            waiting = self._waiting[name] = Waiting(self._bytes_max, self._dropped)
+            waiting = self._waiting[name] = LinkBacklog(self._bytes_max, self._dropped)
 
             def hold(data: bytes, messages: int) -> None:
                 if sum(each.size for each in self._waiting.values()) + len(data) > self._bytes_max:
                     self._dropped(messages)
                 else:
-                    waiting.add(data, messages)
+                    waiting.add(data, messages, now_us())
 
             outlet = self._outlets[name] = HeldSlot(hold)
         return outlet
@@ -57,4 +59,4 @@ class HeldSlots:
         self._outlets.pop(name, None)
         waiting = self._waiting.pop(name, None)
         if waiting is not None:
-            yield from waiting.take()
+            yield from waiting.take(now_us())

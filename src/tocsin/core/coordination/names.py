@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from tocsin.core.coordination.leader.balancing import BalanceRules
+from tocsin.core.coordination.leader.placing import PlacingRules
 from tocsin.core.coordination.leader.recruiting import RecruitRules
 from tocsin.core.survival.detection import Tuning
 from tocsin.model.versions import RAISE_AFTER_US
@@ -71,6 +72,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     suspect_least_us: int = 1_000_000  # no shorter silence counts
     balance: BalanceRules = BalanceRules()
     recruit: RecruitRules = RecruitRules()
+    placing: PlacingRules = PlacingRules()
     guests_stay: bool = (
         False  # where they are, instead of going to a standby that has taken their broker's place
     )

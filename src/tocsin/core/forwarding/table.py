@@ -48,6 +48,7 @@ import msgspec
 from tocsin.core.filters import RequestFilter, SharedFilter, TopicFilter, interest_of
 from tocsin.core.forwarding.tallies import Tallies, Tally, TallySource
 from tocsin.core.streams.query_subscriptions import Inquiries
+from tocsin.core.tiers.measuring import Carried
 from tocsin.core.tiers.slots import is_gate
 from tocsin.core.tiers.ways import TierWays
 from tocsin.model.network import Route, Scope
@@ -112,6 +113,7 @@ class Fanout(Generic[Target]):
 
     __slots__ = (
         "audience",
+        "carried",
         "identified",
         "no_local",
         "origin",
@@ -144,6 +146,9 @@ class Fanout(Generic[Target]):
         self.requesting = requesting  # targets for which each message is judged
         self.tally = tally  # of messages to local targets, without groups
         self.view: object = None
+        self.carried: Carried | None = (
+            None  # counts messages of others that are passed on; the shell makes it
+        )
 
 
 class _Entries(Generic[Target]):

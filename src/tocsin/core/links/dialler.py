@@ -17,12 +17,12 @@ Transitions of ``Dialler``:
     greeting  Heard → dialling, up, waiting, closed
               TimerFired, Lost → dialling, waiting, closed
               Alarmed
-    up        Heard, TimerFired, Lost → dialling, waiting, closed
+    up        Heard, TimerFired, FlowSeen, Lost → dialling, waiting, closed
               Pinging, Alarmed
     waiting   TimerFired → dialling
               Heard → nothing
     closed    Heard, Lost, Dialled, TimerFired, Closing → nothing
-    *         Pinging, Alarmed → nothing
+    *         Pinging, Alarmed, FlowSeen → nothing
               Closing → closed
 
 There may be several servers, tried in order: the first, then the servers that the last broker named (its backups
@@ -54,10 +54,15 @@ rival: a broker that it had given up was slow (``Down.own``). The dialler believ
 FORGIVE_US; otherwise two clients with one id would throw each other out for ever.
 
 In ``greeting`` it has sent CONNECT and awaits CONNACK. In ``up`` it sends a PINGREQ every half keep-alive, and gives up
-a peer that has not answered by the next PINGREQ. Back-off doubles from BACKOFF_FIRST_US to BACKOFF_MAX_US. It restarts
-after a connection that was up for longer than the last wait, and than STEADY_US: a client that reached another server
-and loses that too must not wait for what went wrong before. Up to a quarter of the wait is taken off at random (from
-``Started.incarnation``), so that the links of a failed broker do not all come back at once.
+a peer that has not answered by the next PINGREQ. A PINGREQ may still be on its way, though, behind what was written
+before: on a **narrow** connection that takes seconds. So the dialler looks at what the peer's machine acknowledges
+(``LookAtFlow``). As long as that goes on, and there is more that could not even be sent, it looks again after another
+half keep-alive. The machine of a frozen process acknowledges too, but only until its buffers are full.
+
+Back-off doubles from BACKOFF_FIRST_US to BACKOFF_MAX_US. It restarts after a connection that was up for longer than the
+last wait, and than STEADY_US: a client that reached another server and loses that too must not wait for what went wrong
+before. Up to a quarter of the wait is taken off at random (from ``Started.incarnation``), so that the links of a failed
+broker do not all come back at once.
 """
 
 from __future__ import annotations
@@ -84,8 +89,11 @@ from tocsin.core.links.signals import (
     Dialled,
     Down,
     Ending,
+    Flow,
+    FlowSeen,
     HangUp,
     Heard,
+    LookAtFlow,
     Lost,
     Pinging,
     Up,
@@ -211,6 +219,7 @@ class Dialler(TableMachine):
         self._ping_us = 0  # between two PINGREQs; 0: never
         self._unanswered = False  # a PINGREQ is out …
         self._asked_us = 0  # … since then
+        self._flow: Flow | None = None  # as it was when we looked last, since that PINGREQ
         self.broker = ""  # the id of the broker that has accepted us last; empty: it did not say
         self._doubted = False  # the broker is said to be lost, and has not been heard since
         self._home_lost = False  # our home was given up for that, and we have not been there since
@@ -333,9 +342,18 @@ class Dialler(TableMachine):
             return self._on_silence(now_us)
         if event.name != DiallerTimer.PING:
             return []
-        if self._unanswered:
-            return self._leave(now_us, "the peer no longer answers")
-        return self._ask(now_us)
+        return [LookAtFlow()] if self._unanswered else self._ask(now_us)
+
+    def _on_flow(self, event: FlowSeen, now_us: int) -> list[Effect]:
+        """Whether the peer has had time to answer."""
+        before, self._flow = self._flow, event.flow
+        if not self._unanswered:
+            return []
+        moves = event.flow is not None and (before is None or event.flow.taken > before.taken)
+        waited = event.flow is not None and (event.flow.waits or (before is not None and before.waits))
+        if moves and waited:
+            return [SetTimer(name=DiallerTimer.PING, delay_us=self._ping_us)]
+        return self._leave(now_us, "the peer no longer answers")
 
     def _leave(self, now_us: int, reason: str) -> list[Effect]:
         """The peer may be frozen: do not begin with it again."""
@@ -369,7 +387,7 @@ class Dialler(TableMachine):
 
     def _ask(self, now_us: int) -> list[Effect]:
         """The peer has until the next one would be due."""
-        self._unanswered, self._asked_us = True, now_us
+        self._unanswered, self._asked_us, self._flow = True, now_us, None
         due = [SetTimer(name=DiallerTimer.PING, delay_us=self._ping_us)] if self._ping_us else []
         return [SendPacket(packet=PingReqPacket()), *due]
 
@@ -490,6 +508,7 @@ class Dialler(TableMachine):
         (DiallerState.GREETING, Alarmed): _on_alarm,
         (DiallerState.UP, Heard): _on_packet,
         (DiallerState.UP, TimerFired): _on_timer,
+        (DiallerState.UP, FlowSeen): _on_flow,
         (DiallerState.UP, Pinging): _on_pinging,
         (DiallerState.UP, Alarmed): _on_alarm,
         (DiallerState.UP, Lost): _on_lost,
@@ -497,6 +516,7 @@ class Dialler(TableMachine):
         (DiallerState.WAITING, Heard): _ignore,
         ("*", Pinging): _ignore,
         ("*", Alarmed): _ignore,
+        ("*", FlowSeen): _ignore,
         ("*", Closing): _close,
         (DiallerState.CLOSED, Heard): _ignore,
         (DiallerState.CLOSED, Lost): _ignore,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+import msgspec
 from mqtt5 import ConnAckPacket, DisconnectPacket, Packet
 
 from tocsin.core.machine import Effect, Event
@@ -16,6 +17,13 @@ class Ending(StrEnum):
     CLOSED = "closed"  # the peer's machine closed it, or reset it
     REFUSED = "refused"  # nobody listens there, and the peer's machine says so
     OTHER = "other"  # it could not be made, went silent, or we ended it
+
+
+class Flow(msgspec.Struct, frozen=True):
+    """What has become of the bytes that were written to a connection."""
+
+    taken: int  # the bytes that the peer's machine has acknowledged, in all
+    waits: bool  # there are others, which could not even be sent yet
 
 
 # ── events ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -40,6 +48,12 @@ class Lost(Event, frozen=True, kw_only=True):
 
 class Pinging(Event, frozen=True, kw_only=True):
     """Ask the peer for a sign of life now, if it is not asked already, so that the round trip is known."""
+
+
+class FlowSeen(Event, frozen=True, kw_only=True):
+    """The answer to ``LookAtFlow``; None: nobody can tell."""
+
+    flow: Flow | None
 
 
 class Alarmed(Event, frozen=True, kw_only=True):
@@ -70,6 +84,10 @@ class HangUp(Effect, frozen=True, kw_only=True):
     abrupt: bool = (
         False  # what was written and not sent must not arrive any more: it would be out of its time
     )
+
+
+class LookAtFlow(Effect, frozen=True, kw_only=True):
+    """See what has become of what was written → ``FlowSeen``, at once."""
 
 
 class Up(Effect, frozen=True, kw_only=True):

@@ -7,13 +7,14 @@ stream offered when it was published. So a message that is read from the log lat
 verdict as one that has just come.
 
 ``where`` is about the fields of a JSON object. A field of an object inside it is named with a dot (``reading.value``).
-Strings, numbers and booleans can be compared; lists and nulls count as missing. A payload that is no JSON object
-satisfies nothing.
+Strings, numbers and booleans can be compared; lists, nulls and strings of more than STRING_MAX characters count as
+missing: a payload has a megabyte, and there may be thousands of conditions on one topic. A payload that is no JSON
+object satisfies nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Final
@@ -21,6 +22,7 @@ from typing import Any, Final
 import msgspec
 
 from tocsin.core.quality.matching import NOTHING, Mismatch, meets, mismatch
+from tocsin.core.quality.ownership import Owners
 from tocsin.core.quality.texts import (
     QualityInvalid,
     condition_of,
@@ -31,10 +33,12 @@ from tocsin.core.quality.texts import (
     request_of,
 )
 from tocsin.model.publication import Publication
+from tocsin.model.quality import Ownership
 from tocsin.model.stream import Value
 
 OFFER: Final = "$offer"  # the key of a stream's metadata that has its offer
 OFFER_PREFIX: Final = "offer."  # of user properties
+STRING_MAX: Final = 4_096  # characters of a field: as much as all metadata of a stream have by default
 
 _decoder: Final = msgspec.json.Decoder()
 
@@ -88,12 +92,10 @@ class Judge:
 
     def judge(self, request: str, offered: str, payload: bytes, qos: int) -> Verdict:
         """By the canonical text of a request, and the text of an offer."""
+        verdict = _compared(request, offered, qos)
+        if verdict is not Verdict.DELIVER:
+            return verdict
         asked = request_of(request)
-        offer = (offer_said(offered) if offered else None) or NOTHING
-        if not meets(offer, asked):
-            return Verdict.LEAVE_OUT
-        if mismatch(offer, asked, qos) is not None:
-            return Verdict.MISMATCH
         if asked.where is not None and not condition_of(asked.where).matches(self._fields_of(payload)):
             return Verdict.LEAVE_OUT
         return Verdict.DELIVER
@@ -110,6 +112,44 @@ class Judge:
         return self._fields
 
 
+def owns(
+    owners: Owners,
+    request: str,
+    message: Publication,
+    strength: int,
+    now_us: int,
+    is_lost: Callable[[str], bool] | None = None,
+) -> bool:
+    """Whether a message is the owner's, of a subscription that requests exclusive ownership; all others hear everybody.
+
+    ``strength``: of its publisher, if the message does not say it. The patience is the subscriber's deadline, or else
+    that of the stream. Without ``is_lost``, as in a log that is read later, a lease without a message is over.
+    """
+    asked = request_of(request)
+    if asked.ownership is not Ownership.EXCLUSIVE or not message.client:
+        return True
+    said = offered_by_message(message)
+    offer = offer_said(offer_in(message.keys) if said is None else said) or NOTHING
+    if offer.strength is not None:
+        strength = offer.strength
+    patience_us = offer.deadline_us if asked.deadline_us is None else asked.deadline_us
+    if is_lost is None and offer.lease_us is not None:
+        patience_us = min(offer.lease_us, patience_us or offer.lease_us)
+    lost = is_lost or (lambda client: False)
+    key = (request, message.topic)
+    return owners.passes(key, message.client, strength, now_us, patience_us=patience_us, is_lost=lost)
+
+
+@lru_cache(4_096)
+def _compared(request: str, offered: str, qos: int) -> Verdict:
+    """The verdict without ``where``: the same for most messages of a stream."""
+    asked, offer = request_of(request), (offer_said(offered) if offered else None) or NOTHING
+    if not meets(offer, asked):
+        return Verdict.LEAVE_OUT
+    return Verdict.DELIVER if mismatch(offer, asked, qos) is None else Verdict.MISMATCH
+
+
+@lru_cache(4_096)
 def why(request: str, offered: str, qos: int) -> Mismatch | None:
     """Why a message was not for a subscription."""
     return mismatch((offer_said(offered) if offered else None) or NOTHING, request_of(request), qos)
@@ -141,6 +181,8 @@ class _Fields(Mapping[str, Value]):
             for step in key.split("."):
                 found = found.get(step) if isinstance(found, dict) else None
         if not isinstance(found, str | int | float | bool):
+            raise KeyError(key)
+        if isinstance(found, str) and len(found) > STRING_MAX:
             raise KeyError(key)
         return found
 

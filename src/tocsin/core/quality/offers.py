@@ -138,17 +138,30 @@ class Offers(Generic[Reason]):
 
     # ── what does not match ─────────────────────────────────────────────────────────────────────────────────
 
-    def compared(self, scope: str, request: str) -> Iterator[tuple[str, Mismatch | None]]:
-        """The streams in a scope that a subscription meets, each with why it does not match, whatever is published."""
-        asked = request_of(request)
-        for topic, said in self._sets.get(scope, {}).items():
+    def topics(self, scope: str) -> Iterable[str]:
+        """The streams in a scope that offer something."""
+        return tuple(self._sets.get(scope, ()))
+
+    def compared(
+        self, scope: str, request: str, topics: Iterable[str]
+    ) -> Iterator[tuple[str, Mismatch | None]]:
+        """Those of these streams of a scope that a subscription meets, each with why it does not match, whatever is
+        published."""
+        asked, offers = request_of(request), self._sets.get(scope, {})
+        for topic in topics:
+            if (said := offers.get(topic)) is None:
+                continue
             offer = offer_said(said) or NOTHING
             if meets(offer, asked):
                 yield topic, mismatch(offer, asked, STATED)
 
-    def mismatches(self, scope: str, request: str) -> Iterator[tuple[str, Mismatch]]:
-        """Those of them that do not match."""
-        return ((topic, found) for topic, found in self.compared(scope, request) if found is not None)
+    def is_matching(self, scope: str, request: str, topic: str) -> bool | None:
+        """Whether a subscription matches a stream, whatever is published; None: no such stream offers anything."""
+        said, asked = self._sets.get(scope, {}).get(topic), request_of(request)
+        if said is None:
+            return None
+        offer = offer_said(said) or NOTHING
+        return meets(offer, asked) and mismatch(offer, asked, STATED) is None
 
     def is_news(self, client: str, request: str, topic: str, found: Mismatch) -> bool:
         """Whether nobody was told of this before."""

@@ -18,7 +18,7 @@ from tocsin.core.deadlines import Deadlines
 Item = TypeVar("Item")
 Room = Callable[[int], bool]  # takes bytes for a subscriber; False: there is no room
 
-PERIOD_BYTES: Final = 400  # of a period, beside what is kept
+PERIOD_BYTES: Final = 400  # of a period, beside its key and what is kept
 SPACE: Final = "\0"  # between the parts of a key: neither client ids nor topics have it
 
 
@@ -60,7 +60,7 @@ class Separation(Generic[Item]):
         """Whether a message goes out now; if not, it is kept or left out."""
         period = self._periods.get(key)
         if period is None:
-            if not self._take(client, PERIOD_BYTES):
+            if not self._take(client, PERIOD_BYTES + len(key)):
                 self.left_out += 1
                 return False
             self._periods[key] = _Period(length_us)
@@ -95,7 +95,7 @@ class Separation(Generic[Item]):
     def _end(self, client: str, key: str) -> None:
         period = self._periods.pop(key)
         self._let_go(client, period)
-        self._give(client, PERIOD_BYTES)
+        self._give(client, PERIOD_BYTES + len(key))
         keys = self._of_client[client]
         keys.discard(key)
         if not keys:

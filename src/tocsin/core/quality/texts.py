@@ -33,6 +33,8 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
+from msgspec.structs import replace
+
 from tocsin.errors import QueryInvalid, WireError
 from tocsin.model.quality import Durability, Liveliness, Offer, Ownership, Reliability, Request
 from tocsin.query import Query, parse
@@ -291,6 +293,15 @@ def offer_said(text: str) -> Offer | None:
         return read_offer(text)
     except QualityInvalid:
         return None
+
+
+@lru_cache(_REMEMBERED)
+def with_strength(text: str, strength: int) -> str:
+    """What a stream offers, said by a publisher that is so strong."""
+    offer = offer_said(text)
+    if offer is None or offer.ownership is not Ownership.EXCLUSIVE:
+        return text
+    return offer_text(replace(offer, strength=strength))
 
 
 @lru_cache(_REMEMBERED)

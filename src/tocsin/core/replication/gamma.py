@@ -18,6 +18,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from tocsin.core.budgets.weight import weight_of_publication
 from tocsin.core.channels.channel_filter import ChannelFilter
 from tocsin.core.filters import QueryFilter, filter_type
 from tocsin.core.forwarding.table import Subscription
@@ -279,4 +280,4 @@ class Copy:
 
 
 def _weight(head: Head) -> int:
-    return 0 if head.will is None else len(head.will.publication.payload)
+    return 0 if head.will is None else weight_of_publication(head.will.publication)

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from tocsin.core.budgets.weight import weight_of_publication
 from tocsin.core.retained.topics import OVERHEAD_BYTES
 from tocsin.model.publication import Publication
 from tocsin.model.versions import Packed
@@ -39,6 +40,4 @@ def size_of(publication: Publication) -> int:
     """The bytes that a broker needs to keep a message; none, if the message removes another."""
     if not publication.payload:
         return 0
-    properties = sum(len(key) + len(value) for key, value in publication.user_properties)
-    others = len(publication.correlation or b"") + len(publication.response_topic or "")
-    return OVERHEAD_BYTES + len(publication.payload) + 2 * len(publication.topic) + properties + others
+    return OVERHEAD_BYTES + len(publication.topic) + weight_of_publication(publication)

@@ -24,6 +24,7 @@ from mqtt5 import (
 )
 
 from tocsin.core.access.accounts import ACCOUNTS_USER
+from tocsin.core.budgets.weight import weight_of
 from tocsin.core.session.limits import SessionLimits
 from tocsin.core.session.signals import Accepted, Authenticate
 from tocsin.core.survival.homes import GUEST, HOME_MAX_CHARS, PROPERTY_VERSION, PROPERTY_WATCH
@@ -162,8 +163,7 @@ class Early:
 def _contents_bytes(packet: Any) -> int:
     """About how much a packet holds."""
     if isinstance(packet, PublishPacket):
-        properties = sum(len(name) + len(value) for name, value in packet.user_properties)
-        return len(packet.topic) + len(packet.payload) + properties
+        return weight_of(packet)
     patterns = getattr(packet, "patterns", None) or [
         each.pattern for each in getattr(packet, "topic_filters", ())
     ]

@@ -27,6 +27,7 @@ from mqtt5 import PublishPacket
 from tocsin.core.session.limits import SessionLimits
 from tocsin.errors import ProtocolViolation
 from tocsin.wire.mqtt.topics import (
+    ASSERT_PREFIX,
     HERE_PREFIX,
     META_PREFIX,
     ONE_PREFIX,
@@ -91,7 +92,7 @@ class Publishing:
         elif topic.startswith(RESULTS_PREFIX):
             return True
         else:
-            stream = topic.removeprefix(META_PREFIX)
+            stream = topic.removeprefix(META_PREFIX).removeprefix(ASSERT_PREFIX)
             allowed = stream != "" and not stream.startswith("$")
         if allowed and self._may is not None:
             allowed = self._may(stream)

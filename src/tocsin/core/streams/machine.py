@@ -149,7 +149,10 @@ class ClientStreams(TableMachine):
 
     def read(self, topic: str, properties: Sequence[tuple[str, str]]) -> Diff | None:
         """A message's change of its stream's metadata; None: no change. Raises ``DescriptionInvalid``."""
-        return self._checked(topic, read_properties(properties))
+        diff = self._checked(topic, read_properties(properties))
+        if diff and topic in self.gate.topics and self._metadata.says(topic, diff):
+            return None  # as many clients state it with each message
+        return diff
 
     def read_metadata(self, topic: str, payload: bytes) -> Diff | None:
         """A change of metadata without a message; None: forget all. Raises ``DescriptionInvalid``."""

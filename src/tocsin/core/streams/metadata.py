@@ -50,6 +50,14 @@ class StreamMetadata:
         size = size_of(_merged(before, diff))
         return size if size > size_of(before) else 0
 
+    def says(self, topic: str, diff: Diff) -> bool:
+        """Whether a change is none: a coordinator has told all of it, and nothing else is under way."""
+        keys = self._keys.get(topic, {})
+        under_way = (self._unsettled, self._recalled, self._owed, self._said, self._unkept)
+        return not any(topic in each for each in under_way) and all(
+            keys.get(key) == value and type(keys.get(key)) is type(value) for key, value in diff.items()
+        )
+
     def is_kept(self, topic: str) -> bool:
         """Whether a stream's metadata came from a coordinator, or are on their way to one that answers."""
         return topic not in self._unkept and topic not in self._owed

@@ -78,7 +78,8 @@ def _offer(offered: list[tuple[str, str]]) -> str:
     if offered == [("", "")]:
         return ""
     try:
-        return offer_text(offer_of(offered))
+        # How strong a publisher is, it says of itself, and not of the stream: others may be there.
+        return offer_text(msgspec.structs.replace(offer_of(offered), strength=None))
     except QualityInvalid as error:
         raise DescriptionInvalid(error.problem) from None
 

@@ -46,6 +46,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from tocsin.core.access.ownership import may_take
+from tocsin.core.budgets.weight import weight_of_publication
 from tocsin.core.delivery.stored_session import StoredSession
 from tocsin.core.machine import (
     CancelTimer,
@@ -219,9 +220,7 @@ def _is_later(will: Bequest, other: Bequest) -> bool:
 
 def _weight(will: Bequest) -> int:
     """About what it takes in memory."""
-    publication = will.publication
-    properties = sum(len(name) + len(value) + 170 for name, value in publication.user_properties)
-    return WILL_BYTES + len(publication.topic) + len(publication.payload) + properties
+    return WILL_BYTES + weight_of_publication(will.publication)
 
 
 class WaitingWills(TableMachine):

@@ -63,14 +63,14 @@ def even(
     for carrier in carried:
         kept = sorted(carried[carrier] + pinned[carrier])
         if len(carried) > 1:
-            _spread(kept, deputies, [each for each in carried if each != carrier])
+            spread_deputies(kept, deputies, [each for each in carried if each != carrier])
         after.update((slot, (carrier, deputies[slot])) for slot in kept)
     return {
         slot: pair for slot, pair in after.items() if pair != (slots.carriers[slot], slots.deputies[slot])
     }
 
 
-def _spread(carried: Collection[int], deputies: list[str], others: Collection[str]) -> None:
+def spread_deputies(carried: Collection[int], deputies: list[str], others: Collection[str]) -> None:
     """Have these others be deputies of one carrier's slots alike, with as few changes as possible."""
     backed: dict[str, list[int]] = {each: [] for each in others}
     without: list[int] = []

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from tocsin.config import Settings
 from tocsin.core.assignment.ranking.scoring import Resource, Score, score
+from tocsin.runtime.host.busy import ProcessTime
 from tocsin.runtime.host.criteria import NOT_ASKED, Asked
 from tocsin.runtime.host.measure import Machine, Measured
 
@@ -32,6 +33,7 @@ class Resources:
         self._standby = standby
         self._machine = machine or Machine(_host(settings, broker), self._settings.bandwidth_mbit)
         self._criteria = {each.name: Asked(each, broker, cluster) for each in self._settings.criteria}
+        self._busy = ProcessTime()
         self._seen: Mapping[str, Measured] = {}  # empty: not looked yet
 
     async def run(self) -> None:
@@ -54,6 +56,10 @@ class Resources:
         problems = {name: self._seen[name].problem for name in made.unanswered if name in self._seen}
         known = (f"{name}: {problems.get(name) or problem}" for name, problem in made.unanswered.items())
         return made.total, (*known, *early)
+
+    def busy(self, carried: float) -> float:
+        """The share of the processor time that this process could have, and has used since the last call."""
+        return self._busy.look()
 
     def terms(self, *, standby: bool = False) -> dict[str, tuple[float, float]]:
         """The parts of the score: the value and the weight of each, by its name."""

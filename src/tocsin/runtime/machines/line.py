@@ -24,8 +24,11 @@ from tocsin.core.links.signals import (
     Dialled,
     Down,
     Ending,
+    Flow,
+    FlowSeen,
     HangUp,
     Heard,
+    LookAtFlow,
     Lost,
     Pinging,
     Up,
@@ -34,6 +37,7 @@ from tocsin.core.machine import Effect, Started
 from tocsin.core.session.signals import SendPacket
 from tocsin.errors import WireError
 from tocsin.runtime.machines.clock import random_bits
+from tocsin.runtime.machines.flow import flow_of, keep_short
 from tocsin.runtime.machines.shell import Shell
 from tocsin.runtime.machines.web import WebCall
 from tocsin.wire.mqtt.codec import Decoder, encode
@@ -92,11 +96,18 @@ class Line:
         redial: bool,
         follow: bool = False,
         packet_max_bytes: int,
+        ahead_max_bytes: int | None = None,
+        resumed: Callable[[], None] = lambda: None,
     ) -> None:
+        """``ahead_max_bytes``: with more than that written and not sent, and as much in the kernel, the line is full;
+        ``resumed`` is called when it is not any more."""
         self._servers = tuple(servers)
         self.at = self._servers[0]  # the server that was dialled last
         self._owner = owner
         self._packet_max_bytes = packet_max_bytes
+        self.ahead_max_bytes = ahead_max_bytes
+        self.full = False
+        self._resumed = resumed
         home = f"{self.at.host}:{self.at.port}" if follow else ""
         self._machine = Dialler(greeting, redial=redial, follow=follow, servers=len(self._servers), home=home)
         self._cause = f"line {greeting.client_id}→{self.at.host}:{self.at.port}"
@@ -185,6 +196,7 @@ class Line:
                     host, port = server
                     self.at = msgspec.structs.replace(self.at, host=host, port=port or self.at.port)
                 self._call = _Call(self, self._packet_max_bytes)
+                self.full = False
                 self._asked = self._answered = 0
                 self._fences.clear()
                 self._call.dial(self.at)
@@ -192,6 +204,9 @@ class Line:
                 self._hang_up(abrupt=abrupt)
             case SendPacket(packet=packet):
                 self.send(packet)
+            case LookAtFlow():
+                flow = None if self._call is None else self._call.flow()
+                self._post(FlowSeen(flow=flow, cause=self._cause))
             case Up(answer=answer):
                 self._owner.line_up(answer)
             case Down():
@@ -223,6 +238,12 @@ class Line:
     def lost(self, call: _Call, reason: str, ending: Ending = Ending.OTHER) -> None:
         if call is self._call:
             self._post(Lost(reason=reason, ending=ending, cause=self._cause))
+
+    def filled(self, call: _Call, full: bool) -> None:
+        if call is self._call and self.full != full:
+            self.full = full
+            if not full:
+                self._resumed()
 
     def heard(self, call: _Call, packet: Packet) -> None:
         if call is self._call:
@@ -298,7 +319,21 @@ class _Call(asyncio.Protocol):
         ):
             self._line.lost(self, problem)
         else:
+            if (most := self._line.ahead_max_bytes) is not None:
+                keep_short(self.transport, most)
             self._line.dialled(self)
+
+    def flow(self) -> Flow | None:
+        """What becomes of what we write; None if nobody can tell."""
+        return None if self.transport is None else flow_of(self.transport)
+
+    def pause_writing(self) -> None:
+        if self._line is not None:
+            self._line.filled(self, True)
+
+    def resume_writing(self) -> None:
+        if self._line is not None:
+            self._line.filled(self, False)
 
     def data_received(self, data: bytes) -> None:
         for item in self._decoder.feed(data):

@@ -44,6 +44,9 @@ class _Host:
         await asyncio.get_running_loop().create_future()
 
 
+CAPACITY: Final = 100.0  # messages a second that a simulated member of a tier can carry
+
+
 class _Fitness:
     """A machine that is as fit as the world says."""
 
@@ -58,6 +61,9 @@ class _Fitness:
 
     def terms(self, *, standby: bool = False) -> dict[str, tuple[float, float]]:
         return {"processor": (self._fit, 1.0)}
+
+    def busy(self, carried: float) -> float:
+        return min(1.0, carried / CAPACITY)
 
 
 class _Believed:

@@ -28,7 +28,6 @@ from mqtt5 import (
 )
 from mqtt5 import Packet as MqttPacket
 
-from tocsin.broker.survival.provisional import DEGRADED
 from tocsin.core.machine import Effect, Event, Received, Say, Send
 from tocsin.errors import WireError
 from tocsin.model.network import Address
@@ -53,6 +52,7 @@ from tocsin.sim.process.restless import Client
 from tocsin.sim.process.signals import Arrived, Closed, Dial, HangUp, Opened, Transmit
 from tocsin.wire.mqtt.codec import Decoder, encode
 from tocsin.wire.mqtt.connect import V5
+from tocsin.wire.mqtt.reasons import is_degraded
 
 ANSWERS: Final = {
     "puback": PubAckPacket,
@@ -230,7 +230,7 @@ class MqttClient:
                 name = connection.asked.pop(packet_id)
                 if int(code) >= REFUSED:
                     return []
-                if packet.reason_str == DEGRADED:  # the client within does not count on it
+                if is_degraded(packet):  # the client within does not count on it
                     facts: dict[str, object] = {"topic_filter": name}
                     self._out.append(Say(text="subscribed for now", facts=facts, cause=self.client.address))
                     return []

@@ -32,7 +32,18 @@ from tocsin.errors import TocsinError
 from tocsin.model.network import Address
 from tocsin.runtime.machines import clock
 from tocsin.sim.process.loop import VirtualLoop
-from tocsin.sim.process.signals import Accepted, Answered, Arrived, Closed, Do, Opened, Said, Selected
+from tocsin.sim.process.signals import (
+    Accepted,
+    Answered,
+    Arrived,
+    Closed,
+    Do,
+    Left,
+    Narrowed,
+    Opened,
+    Said,
+    Selected,
+)
 from tocsin.sim.process.sockets import Sockets
 from tocsin.sim.process.store import SimulatedStore
 from tocsin.wire.internal.control import encode_envelope
@@ -150,7 +161,7 @@ class SimulatedProcess:
     def _on_do(self, event: Do) -> None:
         self._loop.call_soon(event.act)
 
-    def _on_connection(self, event: Accepted | Opened | Arrived | Closed) -> None:
+    def _on_connection(self, event: Accepted | Opened | Arrived | Narrowed | Left | Closed) -> None:
         self._loop.call_soon(self.sockets.hear, event)
 
     def _end(self, ends: asyncio.Task[None]) -> str:
@@ -196,6 +207,8 @@ _TAKE: Final[dict[type[Event], Callable[[SimulatedProcess, Any], None]]] = {
     Accepted: SimulatedProcess._on_connection,
     Opened: SimulatedProcess._on_connection,
     Arrived: SimulatedProcess._on_connection,
+    Narrowed: SimulatedProcess._on_connection,
+    Left: SimulatedProcess._on_connection,
     Closed: SimulatedProcess._on_connection,
 }
 

@@ -266,6 +266,11 @@ class Subscriber(Client):
         self._subscribed: dict[str, None] = {}
         self._held: dict[int, None] = {}  # packet ids at QoS 2 that were taken and not released
 
+    @property
+    def held(self) -> list[int]:
+        """The packet ids of what came at QoS 2 and was not released."""
+        return list(self._held)
+
     def _forget(self) -> None:
         self._subscribed, self._held = {}, {}
 

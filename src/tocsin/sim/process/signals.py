@@ -133,6 +133,20 @@ class Closed(Event, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class Narrowed(Event, frozen=True, kw_only=True):
+    """What is written to a connection now leaves slowly (→ ``Left``), or as fast as it is written again."""
+
+    connection: str
+    narrow: bool
+
+
+class Left(Event, frozen=True, kw_only=True):
+    """So many bytes have left over a narrow connection."""
+
+    connection: str
+    size: int
+
+
 # ── the store ────────────────────────────────────────────────────────────────────────────────────────────────
 
 

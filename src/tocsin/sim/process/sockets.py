@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,9 @@ from tocsin.sim.process.signals import (
     Closed,
     Dial,
     HangUp,
+    Left,
     Listen,
+    Narrowed,
     Opened,
     Reset,
     StopListening,
@@ -24,6 +27,8 @@ from tocsin.sim.process.signals import (
 if TYPE_CHECKING:
     from tocsin.sim.process.machine import SimulatedProcess
 
+HIGH_BYTES, LOW_BYTES = 64 << 10, 16 << 10  # of asyncio's own transports
+TCP_INFO = struct.Struct("=120xQ16xI12x")  # as far as it is read: bytes acknowledged, and bytes not sent
 LOOPBACK = "127.0.0.1"  # where all clients come from: with no users, that is the only proof
 
 
@@ -98,7 +103,8 @@ class Server:
 
 
 class VirtualTransport(asyncio.Transport):
-    """One connection of a process. It never fills up: a peer that does not read is tried with real processes."""
+    """One connection of a process. It fills up only where the way is narrow: a peer that does not read is tried with
+    real processes."""
 
     def __init__(self, sockets: Sockets, connection: str, proof: str) -> None:
         super().__init__()
@@ -108,6 +114,10 @@ class VirtualTransport(asyncio.Transport):
         self.protocol: Any = None
         self._closing = self._paused = self._resets = False
         self._arrived: deque[bytes] = deque()  # while nobody reads
+        self._narrow = self._full = False
+        self._written = 0  # bytes, in all …
+        self._waiting = 0  # … and of these, on a narrow way, not sent yet
+        self._high, self._low = HIGH_BYTES, LOW_BYTES
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         known = {"peername": (LOOPBACK, 0), "ssl_object": self._certificate, "socket": self}
@@ -115,16 +125,30 @@ class VirtualTransport(asyncio.Transport):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if not self._closing and data:
+            self._written += len(data)
+            if self._narrow:
+                self._wait(len(data))
             self._sockets.process.do(Transmit(connection=self._connection, data=bytes(data)))
 
     def writelines(self, list_of_data: Any) -> None:
         self.write(b"".join(list_of_data))
 
     def get_write_buffer_size(self) -> int:
-        return 0
+        return self._waiting
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """It never fills up."""
+        self._high = HIGH_BYTES if high is None else high
+        self._low = self._high // 4 if low is None else low
+
+    def _wait(self, change: int) -> None:
+        """So many bytes more, or fewer, wait to be sent."""
+        self._waiting = max(0, self._waiting + change)
+        if self._waiting > self._high and not self._full:
+            self._full = True
+            self.protocol.pause_writing()
+        elif self._waiting <= self._low and self._full:
+            self._full = False
+            self.protocol.resume_writing()
 
     def is_closing(self) -> bool:
         return self._closing
@@ -136,6 +160,10 @@ class VirtualTransport(asyncio.Transport):
     def setsockopt(self, level: int, option: int, value: object) -> None:
         """Of all options one counts: a connection that does not linger is reset when it ends."""
         self._resets = self._resets or (level, option) == (socket.SOL_SOCKET, socket.SO_LINGER)
+
+    def getsockopt(self, level: int, option: int, size: int) -> bytes:
+        """Of all options one is asked for: how bytes flow."""
+        return TCP_INFO.pack(self._written - self._waiting, self._waiting)
 
     def close(self) -> None:
         if not self._closing:
@@ -176,6 +204,15 @@ class VirtualTransport(asyncio.Transport):
     def _read_on(self) -> None:
         while self._arrived and not self._paused and not self._closing:
             self.protocol.data_received(self._arrived.popleft())
+
+    def narrowed(self, narrow: bool) -> None:
+        self._narrow = narrow
+        if not narrow and not self._closing:
+            self._wait(-self._waiting)
+
+    def left(self, size: int) -> None:
+        if self._narrow and not self._closing:
+            self._wait(-size)
 
     def gone(self, error: Exception | None) -> None:
         """The peer has ended the connection, or (``error``) nothing has passed for too long."""
@@ -251,7 +288,7 @@ class Sockets:
     def forget(self, connection: str) -> None:
         self._transports.pop(connection, None)
 
-    def hear(self, event: Accepted | Opened | Arrived | Closed) -> None:
+    def hear(self, event: Accepted | Opened | Arrived | Narrowed | Left | Closed) -> None:
         """Something happened on a connection."""
         transport = self._transports.get(event.connection)
         if type(event) is Arrived:
@@ -261,6 +298,10 @@ class Sockets:
                 self._early[event.connection].append(event.data)
             return
         match event:
+            case Narrowed(narrow=narrow) if transport is not None:
+                transport.narrowed(narrow)
+            case Left(size=size) if transport is not None:
+                transport.left(size)
             case Accepted(connection=connection, port=port, proof=proof):
                 listening = self._listening.get(port)
                 if listening is None:

@@ -2,7 +2,8 @@
 
 **Connections** are TCP's: bytes arrive in order, or the connection ends. While the way is cut nothing arrives; it is
 tried again, and given up after GIVE_UP_US, at both ends. A node that crashes or stops resets its connections as its
-kernel would, if the way is open; a paused one keeps them.
+kernel would, if the way is open; a paused one keeps them. A way may be **narrow**: then so many bytes a second leave
+over it, one after the other, and the writer is told when they have.
 
 **The bus** is that of the store: a node that is cut off from the store neither sends nor hears anything. Order is kept
 between each two processes.
@@ -30,8 +31,10 @@ from tocsin.sim.process.signals import (
     Dial,
     HangUp,
     Hasten,
+    Left,
     Listen,
     Look,
+    Narrowed,
     Opened,
     Publish,
     Reset,
@@ -47,6 +50,7 @@ from tocsin.store import rules
 from tocsin.wire.internal.control import decode_envelope
 
 AGAIN_US: Final = 200_000  # before what a cut held up is sent again
+SEGMENT_BYTES: Final = 1_448
 GIVE_UP_US: Final = 20 * MILLION  # for a connection over which nothing arrives
 
 
@@ -59,6 +63,7 @@ class _End:
         self.under_way: deque[tuple[int, Event]] = deque()  # when it is due, and what
         self.since_us: int | None = None  # since when nothing arrives
         self.last_us = 0  # what is sent next arrives no sooner than this
+        self.free_us = 0  # when the last byte has left that was sent to it over a narrow way
 
 
 class _Connection:
@@ -88,6 +93,7 @@ class Wires:
         self._hearers: dict[str, tuple[Address, ...]] = {}  # the same by subject, as far as it was asked
         self._last_us: dict[tuple[Address, Address], int] = {}
         self._barred: dict[tuple[Address, Address], None] = {}  # the pairs that cannot dial
+        self._rates: dict[tuple[Address, Address], int] = {}  # narrow ways: bytes a second of a connection
         own = world.own
         own(Listen, lambda node, effect: self._listening.update({(node, effect.port): None}))
         own(StopListening, lambda node, effect: self._unlisten(node, effect.port))
@@ -120,6 +126,23 @@ class Wires:
 
     def unbar(self, caller: Address, listener: Address) -> None:
         self._barred.pop((caller, listener), None)
+
+    def narrow(self, sender: Address, receiver: Address, rate: int) -> None:
+        """Let so many bytes a second leave over each connection from one node to another; 0: as many as there are,
+        behind those that were written before."""
+        self._rates[sender, receiver] = rate
+        for connection in self._connections.values():
+            if sender in connection.ends and connection.other(sender).node.address == receiver:
+                at_us = self._world.now_us if rate else connection.other(sender).free_us
+                at_us = max(at_us, self._world.now_us) + 1
+                self._world.schedule.at(at_us, self._tell_narrow, connection, sender)
+
+    def _tell_narrow(self, connection: _Connection, sender: Address) -> None:
+        end, narrow = (
+            connection.ends[sender],
+            bool(self._rates[sender, connection.other(sender).node.address]),
+        )
+        self._tell_end(end.node, (end.starts, Narrowed(connection=connection.name, narrow=narrow)))
 
     # ── connections ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -160,13 +183,32 @@ class Wires:
             caller.address,
             Opened(connection=effect.connection, proof=self._proofs.get(target, "") if effect.proof else ""),
         )
+        for one, other in ((caller.address, target), (target, caller.address)):
+            if self._rates.get((one, other)):
+                self._carry(connection, one, Narrowed(connection=effect.connection, narrow=True))
 
     def _send(self, sender: Address, effect: Transmit) -> None:
         name, data = effect.connection, effect.data
         connection = self._connections.get(name)
         if connection is not None:
             arrived = Arrived(connection=name, data=data)
-            self._carry_to(connection, connection.other(sender), connection.ends[sender], arrived)
+            other = connection.other(sender)
+            way = (sender, other.node.address)
+            rate = self._rates.get(way)
+            slow_us = self._let_leave(connection, sender, len(data), rate) if rate else 0
+            self._carry_to(connection, other, connection.ends[sender], arrived, slow_us)
+
+    def _let_leave(self, connection: _Connection, sender: Address, size: int, rate: int) -> int:
+        """How long bytes take to leave over a narrow way, behind those before them; their sender hears of it."""
+        end, node, now_us = connection.other(sender), self._world.node(sender), self._world.now_us
+        at_us = max(now_us, end.free_us)
+        for begin in range(0, size, SEGMENT_BYTES):
+            part = min(SEGMENT_BYTES, size - begin)
+            at_us += part * MILLION // rate
+            left = Left(connection=connection.name, size=part)
+            self._world.schedule.at(at_us, self._world.answer, node, (node.starts, left))
+        end.free_us = at_us
+        return at_us - now_us
 
     def _hang_up(self, sender: Address, effect: HangUp) -> None:
         name = effect.connection
@@ -188,9 +230,13 @@ class Wires:
     def _carry(self, connection: _Connection, to: Address, event: Event) -> None:
         self._carry_to(connection, connection.ends[to], connection.other(to), event)
 
-    def _carry_to(self, connection: _Connection, end: _End, sender: _End, event: Event) -> None:
+    def _carry_to(
+        self, connection: _Connection, end: _End, sender: _End, event: Event, slow_us: int = 0
+    ) -> None:
         schedule = self._world.schedule
-        at_us = schedule.now_us + self._world.network.delay_us(sender.node.address, end.node.address)
+        at_us = (
+            schedule.now_us + slow_us + self._world.network.delay_us(sender.node.address, end.node.address)
+        )
         if at_us < end.last_us:
             at_us = end.last_us
         end.last_us = at_us

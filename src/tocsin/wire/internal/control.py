@@ -22,6 +22,10 @@ REFUGES_MAX: Final = 16  # that a pulse may name
 CUTS_MAX: Final = 64  # links that a broker may call cut
 PEERS_MAX: Final = 256  # links whose delays it may tell
 NAME_MAX: Final = 300  # characters of a home: an id, or an address
+SLOT_LOADS_MAX: Final = 256  # slots of which a member of a tier tells what they bring, the heaviest first
+TOPIC_LOADS_MAX: Final = 24  # … and topics: the busiest, and those that are carried apart from their slots
+TOPIC_MAX: Final = 256  # characters of such a topic; what longer ones bring counts for their slots
+ENDS_MAX: Final = 8  # clusters between which a slot's messages go, the most used first
 
 Number = Annotated[int, Meta(ge=0)]
 Home = Annotated[str, Meta(max_length=NAME_MAX)]
@@ -85,6 +89,40 @@ class Links(ControlMessage, frozen=True, gc=False):
     # Peers that have just closed my connection without a word, and those that refuse another one since.
     closed: Annotated[tuple[Home, ...], Meta(max_length=CUTS_MAX)] = ()
     refused: Annotated[tuple[Home, ...], Meta(max_length=CUTS_MAX)] = ()
+
+
+class SlotLoad(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What one slot of a tier brings to the member that carries it."""
+
+    slot: Annotated[int, Meta(ge=0, le=1_023)]
+    messages_s: Number
+    bytes_s: Number
+    topics: Number  # that had messages
+    # Clusters, by their places in the message's list, and the messages a second that come from there or go there.
+    ends: Annotated[tuple[tuple[Number, Number], ...], Meta(max_length=ENDS_MAX)] = ()
+
+
+class TopicLoad(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The same of one topic."""
+
+    topic: Annotated[str, Meta(max_length=TOPIC_MAX)]
+    messages_s: Number
+    bytes_s: Number
+    origins: Number  # clusters that it comes from
+
+
+class Load(ControlMessage, frozen=True, gc=False):
+    """Member of a tier → coordinator: what I carried in the last seconds. Replaces what I said before."""
+
+    broker: str
+    incarnation: int
+    busy: Number  # thousandths of the processor time that the process could have
+    messages_s: Number
+    bytes_s: Number
+    links: Number  # over which something was carried
+    clusters: Annotated[tuple[Home, ...], Meta(max_length=PEERS_MAX)] = ()  # that slots name
+    slots: Annotated[tuple[SlotLoad, ...], Meta(max_length=SLOT_LOADS_MAX)] = ()  # the heaviest
+    topics: Annotated[tuple[TopicLoad, ...], Meta(max_length=TOPIC_LOADS_MAX)] = ()  # the heaviest
 
 
 class Measure(ControlMessage, frozen=True, gc=False):
@@ -156,7 +194,20 @@ class Unspoken(ControlMessage, frozen=True, gc=False):
     levels: Levels
 
 
-Control = Beat | Submit | Seen | Refresh | Links | Measure | Pulse | Unknown | Expected | KnownUpTo | Unspoken
+Control = (
+    Beat
+    | Submit
+    | Seen
+    | Refresh
+    | Links
+    | Load
+    | Measure
+    | Pulse
+    | Unknown
+    | Expected
+    | KnownUpTo
+    | Unspoken
+)
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):

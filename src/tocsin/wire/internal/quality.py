@@ -1,12 +1,18 @@
-"""What brokers tell each other of quality of service: that a stream and a subscription do not match."""
+"""What brokers tell each other of quality of service."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
+from tocsin.model.quality import Life
 from tocsin.model.versions import Packed
+
+ROWS_MAX: Final = 500  # in one word
+
+Name = Annotated[str, Meta(max_length=300)]
 
 
 class Unmatched(msgspec.Struct, frozen=True, array_like=True):
@@ -19,12 +25,38 @@ class Unmatched(msgspec.Struct, frozen=True, array_like=True):
     peer: str  # the subscriber
 
 
+class Lives(msgspec.Struct, frozen=True, array_like=True, tag="L"):
+    """Broker → all: publishers here that are alive, lost or gone. Also an answer, in one word or more."""
+
+    broker: Name
+    rows: tuple[Life, ...]
+    to: Name = ""  # who has asked; empty: nobody
+    ask: int = 0
+    last: bool = True  # nothing more belongs to the answer
+
+
+class WhoLives(msgspec.Struct, frozen=True, array_like=True, tag="W"):
+    """Broker → all: which publishers on topics that match these filters have a lease with you?"""
+
+    broker: Name
+    ask: int
+    filters: tuple[str, ...]
+
+
+Word = Lives | WhoLives
+
 UNMATCHED: Final = Packed("a word of what does not match", msgspec.msgpack.Decoder(Unmatched), spoken=True)
+WORD: Final[Packed[Word]] = Packed("a word of quality", msgspec.msgpack.Decoder(Word), spoken=True)
 
 
 def unmatched_subject(network: str) -> str:
-    """Where all brokers hear it."""
+    """Where all brokers hear what does not match."""
     return f"{network}.quality.unmatched"
+
+
+def words_subject(network: str) -> str:
+    """Where all brokers hear the other words."""
+    return f"{network}.quality.words"
 
 
 def encode_unmatched(word: Unmatched) -> bytes:

@@ -12,9 +12,12 @@ from mqtt5 import (
     PubCompPacket,
     PubRecPacket,
     SubAckPacket,
+    UnsubAckPacket,
 )
 
 REFUSED_FROM: Final = 0x80  # reason codes from here on are refusals
+# How the reason of a SUBACK or UNSUBACK begins that holds at this broker, and that the store has no word of yet.
+DEGRADED: Final = "degraded: "
 
 Reasoned = ConnAckPacket | DisconnectPacket | PubAckPacket | PubCompPacket | PubRecPacket | SubAckPacket
 
@@ -27,6 +30,11 @@ def reason_of(packet: Reasoned) -> str:
 def refusal_of(packet: Reasoned) -> str | None:
     """Why the peer refuses; None if it does not."""
     return reason_of(packet) if int(_code_of(packet)) >= REFUSED_FROM else None
+
+
+def is_degraded(packet: SubAckPacket | UnsubAckPacket) -> bool:
+    """Whether the store has no word yet of what a broker has answered."""
+    return (packet.reason_str or "").startswith(DEGRADED)
 
 
 def _code_of(packet: Reasoned) -> IntEnum:

@@ -6,7 +6,7 @@ import pytest
 from mqtt5 import PubAckPacket, PublishPacket, TopicFilter
 
 from tests.unit.broker.harness import Door, until
-from tests.unit.broker.talk import ONE, receive
+from tests.unit.broker.talk import ONE, publish, receive
 from tocsin.core.coordination.participant.signals import ClientsChanged
 
 
@@ -48,3 +48,21 @@ async def test_an_error_of_ours_in_what_waited_costs_only_its_client(
         door.exchange.registry.clear(told[0].ticket)
     assert await publisher.closed()
     await other.subscribe(TopicFilter("a"))
+
+
+async def test_nobody_makes_anothers_messages_expire(door: Door) -> None:
+    subscriber, publisher = await door.peer("s"), await door.peer("p")
+    await subscriber.subscribe(TopicFilter("a", max_qos=ONE))
+    await publish(publisher, "a", b"0")
+    await receive(subscriber)
+    door.exchange.registry.described({"a": {"$offer": "lifespan=1s"}}, whole=False)  # as another client said
+    await publish(publisher, "a", b"1", packet_id=2)
+    assert (await receive(subscriber)).message_expiry_interval is None
+
+
+async def test_a_message_expires_after_the_lifespan_that_it_states(door: Door) -> None:
+    subscriber, publisher = await door.peer("s"), await door.peer("p")
+    await subscriber.subscribe(TopicFilter("a", max_qos=ONE))
+    properties = [("offer.lifespan", "90s")]
+    publisher.send(PublishPacket("a", b"1", qos=ONE, packet_id=1, user_properties=properties))
+    assert (await receive(subscriber)).message_expiry_interval in (89, 90)

@@ -14,6 +14,7 @@ from tocsin.broker.delivery.client_delivery import message_frame, read_messages
 from tocsin.broker.delivery.message_log import MessageLog
 from tocsin.core.delivery.signals import BatchRead, Deliver, ReadBatch
 from tocsin.core.forwarding.table import Subscription
+from tocsin.core.quality.ownership import Owners
 from tocsin.model.publication import Publication, decode_publication, encode_publication
 from tocsin.model.subjects import messages_log, subject_of
 from tocsin.ports import Record
@@ -54,9 +55,8 @@ async def test_each_entry_that_is_caught_up_with_is_read_once(monkeypatch: pytes
     monkeypatch.setattr(module, "decode_publication", decode)
     recipient = cast(Recipient, Reader())
     wanted = {name: Subscription(qos=1, identifier=7) for name in ("a", "b", "denied")}
-    batch = await read_messages(
-        ReadBatch(filters=tuple(wanted), start=1, critical=False), message_log, recipient, wanted
-    )
+    asked = ReadBatch(filters=tuple(wanted), start=1, critical=False)
+    batch = await read_messages(asked, message_log, recipient, wanted, Owners())
     assert isinstance(batch, BatchRead)
     sent: list[PublishPacket] = []
     for number, matched in enumerate(batch.entries, 1):

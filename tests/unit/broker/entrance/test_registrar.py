@@ -277,6 +277,13 @@ async def test_a_request_that_names_no_topic_for_its_answer_is_done(door: Guarde
     await until(lambda: registered.takes("ann"))
 
 
+async def test_a_request_nested_without_end_is_no_bug_of_ours(door: GuardedDoor) -> None:
+    peer = await door.peer(connect=asking())
+    peer.send(request(b'{"x":' + b"[" * 100_000, response_topic=None))
+    peer.send(PingReqPacket())
+    assert await peer.first(PingRespPacket)
+
+
 async def test_a_stranger_who_leaves_at_once_does_no_harm(door: GuardedDoor) -> None:
     for number in range(10):
         peer = await door.peer(connect=asking())

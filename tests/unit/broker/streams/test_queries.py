@@ -34,10 +34,12 @@ class Backup:
         nothing: Any = None
         self.requests = Requests(
             "net",
+            "north-2",
             nothing,
             add=nothing,
             keep=lambda *asked: self.queries.keep_offers(*asked),
             publishers=nothing,
+            gone=tuple,
         )
         self.queries = Queries(self.table, self._tell, self._changed, self.requests)
         query, listing = read_filter(LAMPS), read_filter(LISTED)

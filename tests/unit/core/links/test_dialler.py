@@ -30,7 +30,19 @@ from tocsin.core.links.dialler import (
     Dialler,
     DiallerTimer,
 )
-from tocsin.core.links.signals import Closing, Dial, Dialled, Down, HangUp, Heard, Lost, Up
+from tocsin.core.links.signals import (
+    Closing,
+    Dial,
+    Dialled,
+    Down,
+    Flow,
+    FlowSeen,
+    HangUp,
+    Heard,
+    LookAtFlow,
+    Lost,
+    Up,
+)
 from tocsin.core.machine import Effect, Event, SetTimer, Started, TimerFired
 from tocsin.core.session.signals import SendPacket
 
@@ -71,10 +83,37 @@ def test_a_peer_that_does_not_answer_pings_is_given_up() -> None:
     assert isinstance(first[0], SendPacket) and isinstance(first[0].packet, PingReqPacket)
     dialler.handle(Heard(packet=PingRespPacket()), 5_100_000)
     assert dialler.handle(TimerFired(name=DiallerTimer.PING), 10_000_000), "answered, so it goes on"
-    assert (
-        down(dialler.handle(TimerFired(name=DiallerTimer.PING), 15_000_000)).reason
-        == "the peer no longer answers"
+    assert kinds(dialler.handle(TimerFired(name=DiallerTimer.PING), 15_000_000)) == [LookAtFlow]
+    assert down(dialler.handle(FlowSeen(flow=None), 15_000_000)).reason == "the peer no longer answers"
+
+
+def seen(dialler: Dialler, now_us: int, taken: int, *, waits: bool) -> list[Effect]:
+    """What follows when an answer is overdue, and bytes flow like that."""
+    assert kinds(dialler.handle(TimerFired(name=DiallerTimer.PING), now_us)) == [LookAtFlow]
+    return dialler.handle(FlowSeen(flow=Flow(taken, waits)), now_us)
+
+
+def test_an_answer_may_wait_behind_what_a_narrow_connection_carries() -> None:
+    dialler = dialler_up()
+    dialler.handle(TimerFired(name=DiallerTimer.PING), 5_000_000)
+    for turn in range(1, 10):
+        effects = seen(dialler, 5_000_000 + turn * 5_000_000, 1_000 * turn, waits=True)
+        assert timer(effects, DiallerTimer.PING) == 5_000_000
+    assert kinds(seen(dialler, 55_000_000, 9_900, waits=False)) == [SetTimer], (
+        "the question may be just there"
     )
+    dialler.handle(Heard(packet=PingRespPacket()), 56_000_000)
+    asked = dialler.handle(TimerFired(name=DiallerTimer.PING), 60_000_000)
+    assert isinstance(asked[0], SendPacket) and isinstance(asked[0].packet, PingReqPacket)
+    assert down(seen(dialler, 65_000_000, 10_000, waits=False)), "all of it has arrived long ago"
+
+
+def test_a_peer_that_takes_nothing_more_is_given_up() -> None:
+    """As a frozen process, once the buffers of its machine are full."""
+    dialler = dialler_up()
+    dialler.handle(TimerFired(name=DiallerTimer.PING), 5_000_000)
+    assert kinds(seen(dialler, 10_000_000, 500, waits=True)) == [SetTimer]
+    assert down(seen(dialler, 15_000_000, 500, waits=True)).reason == "the peer no longer answers"
 
 
 def test_silence_after_the_greeting_is_a_failure() -> None:

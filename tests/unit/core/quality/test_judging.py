@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tocsin.core.quality.judging import Judge, Verdict, fields_of, offer_in
+from tocsin.core.quality.judging import STRING_MAX, Judge, Verdict, fields_of, offer_in
 from tocsin.core.quality.texts import read_request, request_text
 
 
@@ -62,3 +62,8 @@ def test_offers_are_texts_and_nothing_else() -> None:
     assert offer_in(None) == offer_in({}) == offer_in({"$offer": 3}) == ""
     assert offer_in({"$offer": "deadline=1s"}) == "deadline=1s"
     assert len(fields_of(b'{"a": 1, "b": 2}')) == 2 and list(fields_of(b'{"a": 1}')) == ["a"]
+
+
+def test_a_string_beyond_the_bound_counts_as_missing() -> None:
+    assert judged("where=a LIKE 'x%'", b'{"a": "' + b"x" * STRING_MAX + b'"}') is Verdict.DELIVER
+    assert judged("where=a LIKE 'x%'", b'{"a": "' + b"x" * (STRING_MAX + 1) + b'"}') is Verdict.LEAVE_OUT

@@ -67,9 +67,17 @@ def test_streams_that_offer_too_little_are_named() -> None:
     offers.ask("#", 1)
     said = {"a": "deadline=1s", "b": "deadline=10ms", "c": "deadline=1s,partition=x", "d": "not to be read"}
     offers.know("#", {topic: {"$offer": offer} for topic, offer in said.items()})
-    found = dict(offers.mismatches("#", "deadline=100ms"))
+    found = dict(offers.compared("#", "deadline=100ms", offers.topics("#")))
+    assert found.pop("b") is None
     assert set(found) == {"a", "c", "d"} and found["a"] == Mismatch("deadline", "1s", "100ms")
-    assert dict(offers.mismatches("#", "deadline=100ms,partition=x")) == {"c": found["c"]}
+    assert dict(offers.compared("#", "deadline=100ms,partition=x", "abcd")) == {"c": found["c"]}
+
+
+def test_only_the_streams_that_are_asked_about_are_compared() -> None:
+    offers: Offers[int] = Offers()
+    offers.ask("#", 1)
+    offers.know("#", {topic: {"$offer": "deadline=1s"} for topic in "abc"})
+    assert [topic for topic, _ in offers.compared("#", "deadline=100ms", ("b", "x"))] == ["b"]
 
 
 def test_what_does_not_match_is_news_once() -> None:

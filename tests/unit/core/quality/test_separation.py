@@ -41,7 +41,7 @@ def test_the_first_goes_out_at_once_and_the_last_at_the_end() -> None:
     assert subject.passes("1", A, 1, 10, PERIOD, 0)
     assert not subject.passes("1", A, 2, 10, PERIOD, 10)
     assert not subject.passes("1", A, 3, 20, PERIOD, 20)
-    assert subject.next_us == PERIOD and room.used == PERIOD_BYTES + 20
+    assert subject.next_us == PERIOD and room.used == PERIOD_BYTES + len(A) + 20
     assert subject.due(PERIOD) == [(A, 3)] and subject.left_out == 1
     assert subject.due(2 * PERIOD) == [] and len(subject) == 0 and room.used == 0
     assert subject.passes("1", A, 4, 10, PERIOD, 2 * PERIOD)
@@ -57,7 +57,7 @@ def test_topics_and_requests_have_periods_of_their_own() -> None:
 
 
 def test_who_has_no_room_is_left_out() -> None:
-    room = Room(PERIOD_BYTES + 5)
+    room = Room(PERIOD_BYTES + len(A) + 5)
     subject = separation(room)
     assert subject.passes("1", A, 1, 10, PERIOD, 0)
     assert not subject.passes("1", A, 2, 10, PERIOD, 1)  # and not kept either

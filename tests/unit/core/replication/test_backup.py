@@ -254,7 +254,7 @@ def test_what_is_counted_is_what_is_kept() -> None:
     without = backing.machine.statistics()["copied_bytes"]
     backing.update(2, Delta("a", head=Head(True, will=will)))
     figures = backing.machine.statistics()
-    assert figures["copied_bytes"] == without + 500
+    assert figures["copied_bytes"] == without + 501
     assert (figures["copies"], figures["copies_whole"]) == (1, 1)
     assert (figures["copied_clients"], figures["copied_subscriptions"]) == (2, 3)
     backing.update(3, Delta("a", gone=True), Delta("b", gone=True))

@@ -64,6 +64,7 @@ from tocsin.wire.internal.control import (
     Expected,
     KnownUpTo,
     Links,
+    Load,
     Refresh,
     Seen,
     Submit,
@@ -129,7 +130,12 @@ class Leader:
         self.recruits = self.recruiting(options.recruit)
         self.rerouting = Rerouting(state)
         self.placing = Placing(
-            state, self._clearance.has_seen, lambda: self.attention.balance.ordered, pins or Pins()
+            state,
+            self._clearance.has_seen,
+            lambda: self.attention.balance.ordered,
+            pins or Pins(),
+            options.placing,
+            self.rerouting.distances,
         )
         self._above_us: int | None = None  # since when everybody speaks a higher level than the network's
         self._raise_after_us = options.raise_after_us
@@ -158,6 +164,9 @@ class Leader:
                 return self._seen(broker, number) if self.state.is_member(broker, incarnation) else []
             case Refresh():
                 return self._refresh(message, now_us)
+            case Load(broker=broker, incarnation=incarnation):
+                if self.state.is_member(broker, incarnation):
+                    self.placing.heard(message, now_us)
             case Links(broker=broker, incarnation=incarnation) if self.state.is_member(broker, incarnation):
                 hinted = self.attention.closed(message, now_us)
                 asked = self.rerouting.hear(message, now_us)

@@ -6,7 +6,7 @@ Transitions of ``Participant``:
 
     new  Started → joining
     *    InterestsChanged, QueriesChanged, ClientsChanged, AllDispatched, MessageRead, Loaded, GuestCame, GuestWent,
-         LinksSeen, LinksEnded, Readdressed, Received, Stored, StoreFailed
+         LinksSeen, LinksEnded, LoadMeasured, Readdressed, Received, Stored, StoreFailed
          Dispatched, TimerFired, Followed → member
          Leaving → left
 
@@ -41,6 +41,7 @@ from tocsin.core.coordination.names import StoreNames
 from tocsin.core.coordination.participant.heartbeat import Heartbeat
 from tocsin.core.coordination.participant.inbox import Inbox
 from tocsin.core.coordination.participant.link_reports import Linkage
+from tocsin.core.coordination.participant.load_reports import LoadReports
 from tocsin.core.coordination.participant.network_view import MessageEvidence, NetworkView
 from tocsin.core.coordination.participant.signals import (
     AllDispatched,
@@ -58,6 +59,7 @@ from tocsin.core.coordination.participant.signals import (
     LinksEnded,
     LinksSeen,
     Loaded,
+    LoadMeasured,
     MeasureLinks,
     MessageRead,
     ParticipantTimer,
@@ -139,6 +141,7 @@ class Participant(TableMachine):
         self._heartbeat = Heartbeat(info, heartbeat_us, suspect_after_us, suspect_least_us)
         self._submission = Submission(info)
         self._linkage = Linkage(info.id)
+        self._loads = LoadReports(info.id)
         self._chance = 0
         self._requests = 0
         self._asked = ""  # for the log's end, before joining
@@ -299,6 +302,10 @@ class Participant(TableMachine):
 
     def _on_links(self, event: LinksSeen, now_us: int) -> list[Effect]:
         said = self._linkage.see(event, self.incarnation, self.epoch, self.picture.bypass, now_us)
+        return [] if said is None else [self._to_leader(said)]
+
+    def _on_load(self, event: LoadMeasured, now_us: int) -> list[Effect]:
+        said = self._loads.see(event, self.incarnation, self.epoch, now_us)
         return [] if said is None else [self._to_leader(said)]
 
     def _on_links_ended(self, event: LinksEnded, now_us: int) -> list[Effect]:
@@ -516,6 +523,7 @@ class Participant(TableMachine):
         ("*", GuestWent): _on_clientele,
         ("*", LinksSeen): _on_links,
         ("*", LinksEnded): _on_links_ended,
+        ("*", LoadMeasured): _on_load,
         ("*", Readdressed): _on_readdressed,
         ("*", TimerFired): _on_timer,
         ("*", Received): _on_message,

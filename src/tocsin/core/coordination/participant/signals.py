@@ -10,6 +10,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from tocsin.core.machine import Effect, Event
+from tocsin.core.tiers.measuring import Measured
 from tocsin.core.tiers.slots import Slots
 from tocsin.model.network import BrokerInfo, Role, Route, Scheme
 from tocsin.model.stream import Metadata
@@ -102,6 +103,14 @@ class LinksSeen(Event, frozen=True, kw_only=True):
     down: tuple[str, ...] = ()  # peers to which routes lead, or detours, and no connection
     delays: Mapping[str, int] = MappingProxyType({})  # of those to which there is one, in microseconds
     asked: bool = False
+
+
+class LoadMeasured(Event, frozen=True, kw_only=True):
+    """What this member of a tier carried in the last seconds. Told now and then also if it is as before; None: nothing
+    was measured since."""
+
+    measured: Measured | None
+    busy: float = 0.0  # share of the processor time that the process could have
 
 
 class LinksEnded(Event, frozen=True, kw_only=True):

@@ -139,7 +139,7 @@ def tier_of(state: State, broker: str) -> str:
     )
 
 
-def carrier_of(state: State, tier: str, slot: int) -> str:
-    """Who carries a slot; empty: the tier is gone."""
+def carriers_of(state: State, tier: str) -> tuple[str, ...]:
+    """Who carries each slot; empty: the tier is gone."""
     table = state.tiers.tables.get(tier)
-    return "" if table is None else table.slots.carriers[slot]
+    return () if table is None else table.slots.carriers

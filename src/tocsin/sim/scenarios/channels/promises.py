@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import cast
 
-from tocsin.core.delivery.stored_session import decode_session, session_key
-from tocsin.core.machine import Say
+from tocsin.core.delivery.stored_session import StoredSession, decode_session, session_key
+from tocsin.core.machine import PutKey, Say
 from tocsin.core.shared.stored_group import GROUP_KEYS, decode_group
 from tocsin.model.network import Address
 from tocsin.model.results import decode_notice, decode_subscription, result_position
@@ -24,6 +24,12 @@ from tocsin.wire.mqtt.topics import CHANNEL_PREFIX
 Subscription = tuple[Address, str]  # client and name
 
 
+def session_of(world: World, client: Address) -> StoredSession | None:
+    """The stored session of a client."""
+    cell = world.store.tables[SESSIONS.name].get(session_key(client), world.store.clock_us)
+    return None if cell is None else decode_session(cell.value)
+
+
 class Arrive(Invariant):
     """Results of what a client is subscribed to: all of them, in order; and of nothing else.
 
@@ -31,8 +37,9 @@ class Arrive(Invariant):
     a subscription again that was never acknowledged. A client that comes back has all critical results that its
     broker knew of when it came before it gets any other.
 
-    What a client unsubscribes from at a broker that is cut off may be back if another broker that is cut off serves it
-    next: each serves the session as it knows it, and the client keeps what one of them has (decision 032, *not done*).
+    What a client unsubscribes from at a broker that is cut off is gone once the store has it. Until then it may come
+    back (decision 032, *not done*): if that broker knows an older epoch of the session than the store has, if it ends,
+    or if another broker serves the client next.
     """
 
     name = "subscribers get every result, in order, and none that they do not want"
@@ -43,7 +50,8 @@ class Arrive(Invariant):
         # Client → its connection, and how far its broker was with the results when it came.
         self._began: dict[Address, tuple[object, int]] = {}
         self._at: dict[Address, Address] = {}  # client → the broker that accepted it last
-        self._for_now: dict[Subscription, Address] = {}  # UNSUBACK came from this broker, which was cut off
+        # UNSUBACK came from this broker, which was cut off and had the session; and the store has no word of it yet.
+        self._for_now: dict[Subscription, Address] = {}
         self._ticks: list[int] = []  # with a notice, in the order of the notices
         self._due: dict[Subscription, int] = {}  # those to come, from this one of the notices on
         self._unwanted: set[Subscription] = set()  # UNSUBACK came, and neither SUBACK nor UNSUBSCRIBE since
@@ -63,6 +71,24 @@ class Arrive(Invariant):
         world.observers.on_say("took", self._on_took)
         world.observers.on_say("client accepted", self._on_coming)
         world.observers.on_say("session lost", self._on_lost)
+        world.observers.on_write(SESSIONS.name, self._on_written)
+        world.observers.on_happening(self._on_happening)
+
+    def _on_written(self, node: Address, put: PutKey, revision: int) -> None:
+        session = decode_session(put.value)
+        for client, name in [each for each in self._for_now if each[0] == session.client]:
+            if name not in session.subscriptions:
+                del self._for_now[client, name]
+
+    def _on_happening(self, node: Address, happening: str) -> None:
+        if happening in ("crashed", "stopped"):
+            self._take_back([key for key, at in self._for_now.items() if at == node])
+
+    def _take_back(self, subscriptions: list[Subscription]) -> None:
+        """The store may never hear that these were given up."""
+        for subscription in subscriptions:
+            del self._for_now[subscription]
+            self._unwanted.discard(subscription)
 
     def _on_lost(self, client: Address, say: Say) -> None:
         """Nothing is due to a client whose session is over, until it subscribes again."""
@@ -75,9 +101,7 @@ class Arrive(Invariant):
             tail = broker.parts.channels.results.tail
             self._began[client] = (self._client(client).connection, tail)
             self._at[client] = node
-            if broker.parts.provisional.cut_off:
-                elsewhere = [key for key, at in self._for_now.items() if key[0] == client and at != node]
-                self._unwanted.difference_update(elsewhere)
+            self._take_back([key for key, at in self._for_now.items() if key[0] == client and at != node])
 
     def _on_file(self, entry: Entry) -> None:
         part = part_of(entry)
@@ -109,9 +133,14 @@ class Arrive(Invariant):
         subscription, at = (client, str(say.facts["name"])), self._at[client]
         self._unwanted.add(subscription)
         self._for_now.pop(subscription, None)
-        broker = broker_at(self._world, at)
-        if broker is not None and broker.parts.provisional.cut_off:
-            self._for_now[subscription] = at
+        broker, stored = broker_at(self._world, at), session_of(self._world, client)
+        if broker is None or not broker.parts.provisional.cut_off or stored is None:
+            return
+        self._for_now[subscription] = at
+        here = broker.parts.clients.present.get(client)
+        known = None if here is None else (here.delivery.session, here.delivery.session_epoch)
+        if known != (stored.uid, stored.epoch):
+            self._take_back([subscription])
 
     def _on_took(self, client: Address, say: Say) -> None:
         name, number = str(say.facts["name"]), cast(int, say.facts["number"])
@@ -215,9 +244,8 @@ class StayHeld(Invariant):
                 self.broken(f"{client} is subscribed to {name}, and nobody holds it")
 
     def _has_session(self, client: Address, name: str) -> bool:
-        store = self._world.store
-        cell = store.tables[SESSIONS.name].get(session_key(client), store.clock_us)
-        return cell is not None and name in decode_session(cell.value).subscriptions
+        session = session_of(self._world, client)
+        return session is not None and name in session.subscriptions
 
 
 class Tidy(Invariant):

@@ -19,11 +19,11 @@ from mqtt5 import (
     UnsubscribePacket,
 )
 
-from tocsin.broker.survival.provisional import DEGRADED
 from tocsin.core.machine import Event, TimerFired
 from tocsin.sim.chance import MILLION
 from tocsin.sim.process.caller import Caller
 from tocsin.sim.world import World
+from tocsin.wire.mqtt.reasons import is_degraded
 
 EXPIRY_S: Final = 3_600
 REDIAL_US: Final = MILLION
@@ -78,7 +78,7 @@ class Guest(Caller):
             case SubAckPacket(packet_id=packet_id) | UnsubAckPacket(packet_id=packet_id):
                 if packet_id == self._packet_id:
                     self._wish = None
-                if packet.reason_str == DEGRADED:
+                if is_degraded(packet):
                     self.provisional += 1
             case PingRespPacket():
                 self._pinged = False

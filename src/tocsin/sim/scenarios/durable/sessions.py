@@ -14,7 +14,7 @@ from tocsin.sim.process.broker import broker_at
 from tocsin.sim.process.machine import SimulatedProcess
 from tocsin.sim.process.messages import Written
 from tocsin.sim.process.packets import Key
-from tocsin.sim.process.restless import Client, Publisher
+from tocsin.sim.process.restless import Client, Publisher, Subscriber
 from tocsin.sim.process.signals import Arrived
 from tocsin.sim.process.stage import SESSIONS
 from tocsin.sim.runs.invariants import Invariant
@@ -212,6 +212,8 @@ class Settled(Invariant):
             client = client_at(world, address)
             if isinstance(client, Publisher) and not client.done:
                 self.broken(f"{address} waits for an answer")
+            if isinstance(client, Subscriber) and client.held:
+                self.broken(f"{address} waits for the release of {client.held}")
             if isinstance(client, Client):
                 self._look(world, address, client.expiry_s)
 

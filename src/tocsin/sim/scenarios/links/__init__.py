@@ -1,8 +1,11 @@
-"""Links between brokers that are cut while both ends are alive: whole brokers, as they ship, and their links.
+"""Links between brokers that are cut or narrow while both ends are alive: whole brokers, as they ship.
 
 Clients publish at QoS 0 at every broker, and some are subscribed there. Links between brokers are cut, one way or both,
 some for a while and some to the end, others beside them; coordinators and brokers fail besides. Messages for a link
 that is cut have to go around it.
+
+In ``links-narrow`` no link is cut. Ways between brokers are narrow for a while, and are offered several times what they
+can carry: links stay up, and what arrives is fresh.
 """
 
 from __future__ import annotations
@@ -23,7 +26,9 @@ from tocsin.sim.runs.invariants import AllRunning, Invariant
 from tocsin.sim.runs.scenario import scenario
 from tocsin.sim.scenarios.links.promises import (
     Flows,
+    Fresh,
     InOrder,
+    LinksStay,
     NobodyLost,
     Once,
     Rerouting,
@@ -31,13 +36,16 @@ from tocsin.sim.scenarios.links.promises import (
     WaysAreWhole,
 )
 from tocsin.sim.scenarios.links.traffic import (
+    LARGE_BYTES,
     TOPICS,
     Cuts,
     LinkCut,
     Station,
     Traffic,
     draw_cuts,
+    draw_narrow_ways,
     let_publish,
+    make_narrow,
     station_of,
 )
 from tocsin.sim.world import World
@@ -98,6 +106,39 @@ def build(
         InOrder(traffic, rerouting),
         WaysAreWhole(SETTINGS, cut, wanted),
         Flows(SETTINGS, traffic, cut, wanted, PROBES_US),
+        AllRunning(),
+    ]
+
+
+@scenario(
+    "links-narrow",
+    summary="the same with links that are offered more than they can carry: they stay up, what arrives is fresh",
+    faults=Profile(kinds=(("crash", 2), ("leader loss", 1)), most=2, targets=(*BROKERS, *COORDINATORS)),
+    trouble_us=TROUBLE_US,
+    settle_us=SETTLE_US,
+)
+def build_narrow(world: World) -> list[Invariant]:
+    """Fill a world in which everybody wants everything."""
+    stage = Stage(world, SETTINGS)
+    stage.add_coordinators(*COORDINATORS)
+    stage.add_brokers()
+    chance = world.chances.of("links")
+    _spread(world)
+    traffic = Traffic()
+    for name in BROKERS:
+        make = partial(Station, traffic, name, TOPICS)
+        world.add(station_of(name), lambda _disk, make=make: make())  # type: ignore[misc]
+    make_narrow(world, stage.wires, draw_narrow_ways(BROKERS, TROUBLE_US, chance))
+    let_publish(world, BROKERS, TROUBLE_US, TROUBLE_US + SETTLE_US, chance, large=LARGE_BYTES)
+    wanted = dict.fromkeys(BROKERS, TOPICS)
+    rerouting = Rerouting(BROKERS)
+    return [
+        rerouting,
+        Once(traffic, rerouting),
+        InOrder(traffic, rerouting),
+        LinksStay(),
+        Fresh(traffic),
+        Flows(SETTINGS, traffic, Cuts(world, stage.wires, ()), wanted, PROBES_US),
         AllRunning(),
     ]
 

@@ -6,20 +6,34 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise, permutations
 from typing import Final
 
+from tocsin.broker.links.link import AHEAD_MAX_BYTES
 from tocsin.config import Settings
 from tocsin.core.coordination.participant.participant import Participant
 from tocsin.core.coordination.state.state import State
+from tocsin.core.links.backlog import STALE_US
+from tocsin.core.machine import Say
 from tocsin.core.tiers.slots import is_gate, slot_of
 from tocsin.model.network import Address, Scope
 from tocsin.ports import Entry
+from tocsin.sim.chance import MILLION
 from tocsin.sim.faults.kinds import Crash, Pause
 from tocsin.sim.process.broker import broker_at, coordinator_at
 from tocsin.sim.process.stage import NAMES
 from tocsin.sim.runs.invariants import Invariant
-from tocsin.sim.scenarios.links.traffic import Cuts, Message, Station, Traffic, station_of
+from tocsin.sim.scenarios.links.traffic import (
+    LARGE_BYTES,
+    RATES,
+    Cuts,
+    Message,
+    Station,
+    Traffic,
+    station_of,
+)
 from tocsin.sim.world import World
 from tocsin.wire.internal.commands import Lost, decode_batch
 
+# The oldest over one narrow way: it has waited, and then was behind what a full link holds, at the lowest rate.
+FRESH_US: Final = STALE_US + (AHEAD_MAX_BYTES + 2 * LARGE_BYTES) * MILLION // RATES[0] + 2 * MILLION
 FLIGHT_US: Final = 6_500_000  # longer than a message waits, and travels
 LOOK_US: Final = 100_000
 
@@ -118,6 +132,37 @@ class InOrder(Invariant):
                     f"{broker} got what {message.origin} published at {message.at_us} after {newest_us}"
                 )
         self._newest_us[key] = max(newest_us, message.at_us)
+
+
+class LinksStay(Invariant):
+    """A link to a broker that lives is not given up because it is narrow."""
+
+    name = "a narrow link stays"
+
+    def attach(self, world: World) -> None:
+        self._world = world
+        world.observers.on_say("link is down", self._look)
+
+    def _look(self, broker: Address, say: Say) -> None:
+        if say.facts.get("problem") == "the peer no longer answers":
+            self.broken(f"{broker} gave up its link to {say.facts.get('peer')} at {self._world.now_us}")
+
+
+class Fresh(Invariant):
+    """What comes over a narrow way is not old."""
+
+    name = "what arrives is fresh"
+
+    def __init__(self, traffic: Traffic) -> None:
+        traffic.on_got.append(self._look)
+
+    def attach(self, world: World) -> None:
+        self._world = world
+
+    def _look(self, broker: str, message: Message) -> None:
+        age_us = self._world.now_us - message.at_us
+        if age_us > FRESH_US:
+            self.broken(f"{broker} got a message of {message.origin} after {age_us / MILLION:.1f} s")
 
 
 class WaysAreWhole(Invariant):

@@ -1,5 +1,7 @@
 """The clients' QoS 0 traffic, and the links that are cut during it.
 
+A way from one broker to another may also be **narrow** for a while, and be offered more than it can carry.
+
 A **station** is a client at each broker. It is subscribed to some topics and publishes on all of them, as the scenario
 has it. A **cut** is of one link: what the one broker has dialled to the other carries nothing any more, as if something
 between them had lost its way; the link in the other direction works.
@@ -7,7 +9,7 @@ between them had lost its way; the link in the other direction works.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -35,6 +37,10 @@ BUSY_US: Final = 100_000
 CUTS_MAX: Final = 6
 MOMENT_US: Final = 1_000_000  # before the end, so that the last messages arrive
 REDIAL_US: Final = 500_000
+LARGE_BYTES: Final = 10_000  # of a message that fills a narrow way
+RATES: Final = (5_000, 30_000)  # bytes a second of a narrow way: the busy client alone publishes 100 000
+NARROW_US: Final = (12 * MILLION, 25 * MILLION)
+NARROWS_MAX: Final = 3
 
 Pair = tuple[str, str]
 
@@ -43,6 +49,7 @@ class Speak(Event, frozen=True, kw_only=True):
     """A station is to publish."""
 
     topic: str
+    size: int = 0  # of the message, at least
 
 
 class Message:
@@ -85,8 +92,8 @@ class Station(Caller):
         match event:
             case Started() | TimerFired():
                 self.call(self._broker)
-            case Speak(topic=topic) if self.ready:
-                payload = self._traffic.publish(topic, self._broker, self.now_us)
+            case Speak(topic=topic, size=size) if self.ready:
+                payload = self._traffic.publish(topic, self._broker, self.now_us).ljust(size)
                 self.say(PublishPacket(topic, payload, qos=QoS.AT_MOST_ONCE))
 
     def welcomed(self, answer: ConnAckPacket) -> None:
@@ -165,19 +172,49 @@ class Cuts:
                 self._world.tell("nemesis", f"mends the link {' → '.join(pair)}")
 
 
+class NarrowWay(msgspec.Struct, frozen=True):
+    """A way that is narrow for a while."""
+
+    at_us: int
+    until_us: int
+    way: Pair  # who sends over it, and to whom
+    rate: int  # bytes a second
+
+
+def draw_narrow_ways(names: Sequence[str], until_us: int, chance: Chance) -> list[NarrowWay]:
+    """One after the other, so that no message passes two."""
+    ways, at_us = [], 0
+    for _ in range(chance.between(1, NARROWS_MAX)):
+        at_us += chance.between(2, 6) * MILLION
+        end_us = min(until_us, at_us + chance.between(*NARROW_US))
+        if end_us - at_us >= NARROW_US[0]:
+            one, other = chance.some_of(names, 2)
+            ways.append(NarrowWay(at_us, end_us, (one, other), chance.between(*RATES)))
+        at_us = end_us
+    return ways
+
+
+def make_narrow(world: World, wires: Wires, ways: Iterable[NarrowWay]) -> None:
+    """Have the ways narrow when it is time."""
+    for each in ways:
+        world.at(each.at_us, partial(wires.narrow, *each.way, each.rate))
+        world.at(each.until_us, partial(wires.narrow, *each.way, 0))
+
+
 def let_publish(
-    world: World, names: Sequence[str], busy_until_us: int, until_us: int, chance: Chance
+    world: World, names: Sequence[str], busy_until_us: int, until_us: int, chance: Chance, *, large: int = 0
 ) -> None:
-    """Somebody publishes all the time, and one so often that messages could overtake each other."""
+    """Somebody publishes all the time, and one so often that messages could overtake each other; its messages are
+    large."""
     for at_us in range(PUBLISH_US, until_us - MOMENT_US, PUBLISH_US):
         _speak_at(world, at_us, chance.one_of(names), chance.one_of(TOPICS))
     busy = chance.one_of(names)
     for at_us in range(BUSY_US, busy_until_us, BUSY_US):
-        _speak_at(world, at_us, busy, TOPICS[0])
+        _speak_at(world, at_us, busy, TOPICS[0], large)
 
 
-def _speak_at(world: World, at_us: int, broker: str, topic: str) -> None:
+def _speak_at(world: World, at_us: int, broker: str, topic: str, size: int = 0) -> None:
     def speak() -> None:
-        world.post(station_of(broker), Speak(topic=topic, cause=topic))
+        world.post(station_of(broker), Speak(topic=topic, size=size, cause=topic))
 
     world.at(at_us, speak)

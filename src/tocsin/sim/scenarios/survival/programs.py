@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from mqtt5 import ConnAckPacket, Packet, PublishPacket, SubAckPacket, UnsubAckPacket
 
-from tocsin.broker.survival.provisional import DEGRADED, GIVEN_UP
 from tocsin.client import AsyncClient, Message
 from tocsin.client.subscription import Subscription
 from tocsin.core.links.dialler import TAKEN_OVER
@@ -24,6 +23,7 @@ from tocsin.model.priority import CRITICAL_WORD
 from tocsin.runtime.machines.clock import random_bits
 from tocsin.sim.process.machine import SimulatedProcess
 from tocsin.sim.process.stage import node_of, server
+from tocsin.wire.mqtt.reasons import is_degraded
 
 DEADLINE_S: Final = 3_000.0  # longer than any run: nothing is given up
 WILLS: Final = "wills/"
@@ -94,8 +94,15 @@ class WatchedClient(AsyncClient):
         if isinstance(packet, SubAckPacket | UnsubAckPacket):
             asked = self._session._requests.get(packet.packet_id)
             if asked is not None and isinstance(asked.what, str):
-                self._program.degraded[asked.what] = packet.reason_str in (DEGRADED, GIVEN_UP)
+                self._note_answer(asked.what, packet)
         super().line_heard(packet)
+
+    def _note_answer(self, name: str, packet: SubAckPacket | UnsubAckPacket) -> None:
+        """Note whether the store has what the client was told; it asks again if not."""
+        before, self._program.degraded[name] = self._program.degraded.get(name), is_degraded(packet)
+        wanted = isinstance(packet, SubAckPacket)
+        if before and not is_degraded(packet) and wanted == (name in self._session.arrivals.wanted):
+            self._say("heard that it is stored", topic_filter=name, wanted=wanted)
 
     def line_down(self, down: Down) -> None:
         if self._program.at:
@@ -139,12 +146,18 @@ class Program:
         self.at = ""  # the node that it is connected to; empty if to none
         self.instance = 0  # how often it was begun
         self.degraded: dict[str, bool] = {}  # filter → whether its last answer said that it is stored later
+        self._watched: WatchedClient | None = None  # of the program as it was begun last
+
+    @property
+    def unreleased(self) -> list[int]:
+        """The packet ids of what came and was not settled: at QoS 2 those whose PUBREL is still to come."""
+        return [] if self._watched is None else list(self._watched._session.arrivals._taken)
 
     def _client(self, process: SimulatedProcess, **options: Any) -> WatchedClient:
         self.instance += 1
         self.home = self.servers[0]
         options.setdefault("deadline_s", DEADLINE_S)
-        return WatchedClient(
+        self._watched = WatchedClient(
             self,
             process,
             [server(name) for name in self.servers],
@@ -152,6 +165,7 @@ class Program:
             keep_alive_s=self.pace.keep_alive_s,
             **options,
         )
+        return self._watched
 
     def _will(self, number: int) -> Message:
         return Message(WILLS + self.name, f"{self.name} {number}".encode(), qos=1)

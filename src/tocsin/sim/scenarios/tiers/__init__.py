@@ -2,7 +2,8 @@
 
 Clients publish at QoS 0 at every broker, also at a routing broker, and some are subscribed there. Routing brokers come
 and go, fail and freeze, links to them are cut, and an operator empties them while messages flow: slots move from one
-member to another, some with a pause and some at once.
+member to another, some with a pause and some at once. Some topics have much more traffic than others, so that members
+that carry as many slots do not carry alike; any strategy may even that out.
 """
 
 from __future__ import annotations
@@ -11,8 +12,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from tocsin.config import Settings
 from tocsin.config.membership import Membership
+from tocsin.config.routing import Routing
+from tocsin.core.tiers.strategies import KINDS, Kind
 from tocsin.model.network import Address
 from tocsin.sim.chance import MILLION
 from tocsin.sim.faults.plan import Profile
@@ -22,7 +27,7 @@ from tocsin.sim.process.stage import NETWORK, Stage, configured
 from tocsin.sim.runs.invariants import AllRunning, Invariant
 from tocsin.sim.runs.scenario import scenario
 from tocsin.sim.scenarios.links.traffic import Cuts, LinkCut, Station, Traffic, station_of
-from tocsin.sim.scenarios.tiers.promises import Agreed, Flows, InOrder, Once, OneCarrier
+from tocsin.sim.scenarios.tiers.promises import Agreed, Alike, Flows, InOrder, Once, OneCarrier
 from tocsin.sim.scenarios.tiers.traffic import (
     OPERATOR,
     TOPICS,
@@ -69,13 +74,17 @@ FAULTS: Final = Profile(
     settle_us=SETTLE_US,
 )
 def build(
-    world: World, cuts: Sequence[LinkCut] | None = None, drains: Sequence[Drain] | None = None
+    world: World,
+    cuts: Sequence[LinkCut] | None = None,
+    drains: Sequence[Drain] | None = None,
+    balance: Kind | None = None,
 ) -> list[Invariant]:
-    """Fill a world; ``cuts`` and ``drains`` take the place of what is drawn."""
-    stage = Stage(world, SETTINGS)
+    """Fill a world; ``cuts``, ``drains`` and ``balance``, the strategy, take the place of what is drawn."""
+    chance = world.chances.of("tiers")
+    kind = chance.one_of(KINDS) if balance is None else balance
+    stage = Stage(world, msgspec.structs.replace(SETTINGS, routing=Routing(balance=kind)))
     stage.add_coordinators(*COORDINATORS)
     stage.add_brokers()
-    chance = world.chances.of("tiers")
     _spread(world)
     traffic = Traffic()
     wanted = {name: tuple(each for each in TOPICS if chance.below(2)) for name in STATIONS}
@@ -95,6 +104,7 @@ def build(
         Once(traffic, troubles),
         InOrder(traffic, troubles),
         Flows(world, traffic, wanted, troubles, TROUBLE_US + SETTLE_US),
+        Alike(HUBS, made_drains, kind),
         Agreed(EDGES, HUBS, made_drains),
         AllRunning(),
     ]

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tests.unit.core.coordination.state.test_tiers import HUBS, Net
 from tocsin.core.coordination.leader.pinning import KEY, PIN, Pin, Pins, key_of, read_pin
-from tocsin.core.coordination.leader.placing import GATHER_US, Placing
+from tocsin.core.coordination.leader.placing import (
+    GATHER_US,
+    LOOK_US,
+    MOVED_MAX,
+    REST_US,
+    UNEVEN_US,
+    UNTOLD_US,
+    Placing,
+)
 from tocsin.ports import Change
 from tocsin.wire.internal.commands import Lost, Placed
+from tocsin.wire.internal.control import Load, SlotLoad
 
 
 class Leader:
@@ -18,8 +29,35 @@ class Leader:
         self.pins = Pins()
         self.placing = Placing(self.net.state, self.ready.__contains__, lambda: self.emptied, self.pins)
 
+    def tell(self, rates: Mapping[int, int] = {}) -> None:
+        """Every member tells what its slots bring."""
+        for member in self.net.state.tiers.tables["cloud"].members:
+            rows = tuple(
+                SlotLoad(slot, each, 0, 1) for slot, each in rates.items() if self.carrier(slot) == member
+            )
+            total = sum(each.messages_s for each in rows)
+            self.placing.heard(Load(member, 1, 0, total, 0, 0, (), rows), self.now_us)
+
+    def pass_time(self, us: int, rates: Mapping[int, int]) -> list[Placed]:
+        """Look as often as leaders do, with loads that are told."""
+        said, end_us = [], self.now_us + us
+        while self.now_us < end_us:
+            self.now_us += LOOK_US
+            self.tell(rates)
+            now = self.placing.look(self.now_us)
+            for each in now:
+                self.net.apply(each)
+            said += now
+        return said
+
+    def load(self, rates: Mapping[int, int]) -> list[int]:
+        return [
+            sum(each for slot, each in rates.items() if self.carrier(slot) == hub) for hub in sorted(HUBS)
+        ]
+
     def wait(self, us: int = GATHER_US) -> list[Placed]:
         self.placing.look(self.now_us)
+        self.tell()
         self.now_us += us
         said = self.placing.look(self.now_us)
         for each in said:
@@ -126,6 +164,21 @@ def test_a_pin_to_a_member_that_is_gone_or_emptied_waits() -> None:
     assert leader.carrier(5) == "hub-3"
 
 
+def test_a_slot_that_was_pinned_stays_for_a_while_after() -> None:
+    leader = Leader("east", *HUBS)
+    for slot in range(100):
+        leader.pin(slot, "hub-3")
+    leader.wait()
+    for slot in range(100):
+        leader.pins.watched(Change("delete", key_of("cloud", slot), b"", 2))
+    leader.wait()
+    assert {leader.carrier(slot) for slot in range(100)} == {"hub-3"}
+    leader.wait(REST_US)
+    leader.emptied = {"hub-3"}
+    leader.wait()
+    assert leader.carried == [512, 512, 0]
+
+
 def test_a_pin_ends_with_its_cell() -> None:
     leader = Leader("east", *HUBS)
     leader.pin(5, "hub-3")
@@ -149,3 +202,76 @@ def test_cells_that_are_no_pins_are_passed_over() -> None:
         (key_of("cloud", 5), b'{"seq":1}'),
     ):
         assert read_pin(key, value) is None
+
+
+# ── by load ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def skewed(leader: Leader) -> dict[int, int]:
+    """One member has all slots that bring something: 90 of them."""
+    first = [slot for slot in range(1_024) if leader.carrier(slot) == "hub-1"]
+    return dict.fromkeys(first[:90], 100)
+
+
+def test_a_load_that_stays_uneven_is_evened_out_by_one_move() -> None:
+    leader = Leader("east", *HUBS)
+    leader.wait()
+    rates = skewed(leader)
+    assert leader.pass_time(UNEVEN_US, rates) == []
+    (placed,) = leader.pass_time(2 * LOOK_US, rates)
+    assert 55 <= len(placed.moves) <= MOVED_MAX
+    assert max(leader.load(rates)) <= 1.1 * sum(rates.values()) / 3
+    assert leader.pass_time(3 * UNEVEN_US, rates) == []
+
+
+def test_a_load_that_is_uneven_for_a_moment_moves_nothing() -> None:
+    leader = Leader("east", *HUBS)
+    leader.wait()
+    rates = skewed(leader)
+    alike = {slot: 100 for slot in range(1_024)}
+    for _ in range(5):
+        assert leader.pass_time(UNEVEN_US, rates) == [] and leader.pass_time(2 * LOOK_US, alike) == []
+
+
+def test_a_slot_that_moved_rests() -> None:
+    leader = Leader("east", *HUBS)
+    leader.wait()
+    rates = skewed(leader)
+    (placed,) = leader.pass_time(2 * UNEVEN_US, rates)
+    turned = dict.fromkeys((slot for slot in placed.moves.each() if leader.carrier(slot) == "hub-2"), 100)
+    assert leader.pass_time(REST_US - 2 * UNEVEN_US, turned) == []
+    assert leader.pass_time(3 * UNEVEN_US, turned) != []
+
+
+def test_a_leader_waits_for_loads_before_it_changes_what_another_placed() -> None:
+    leader = Leader("east", *HUBS)
+    leader.wait()
+    rates = skewed(leader)
+    leader.pass_time(2 * UNEVEN_US, rates)
+    next_one = Leader("east", *HUBS)
+    next_one.net = leader.net
+    next_one.placing = Placing(leader.net.state, leader.ready.__contains__, lambda: (), Pins())
+    next_one.placing.look(0)
+    assert next_one.placing.look(GATHER_US) == []
+    next_one.now_us = GATHER_US
+    next_one.tell(rates)
+    before = next_one.net.state.tiers.tables["cloud"].slots
+    for placed in next_one.placing.look(2 * GATHER_US):
+        next_one.net.apply(placed)
+    after = next_one.net.state.tiers.tables["cloud"].slots
+    changed = sum(now != then for now, then in zip(after.carriers, before.carriers, strict=True))
+    assert changed <= 8  # as many slots for each would have moved some 60
+
+
+def test_a_leader_goes_on_without_loads_that_nobody_tells() -> None:
+    leader = Leader("east", "hub-1", "hub-2")
+    leader.placing.look(0)
+    assert leader.placing.look(UNTOLD_US - 1) == []
+    assert len(leader.placing.look(UNTOLD_US)) == 1
+
+
+def test_what_members_told_last_can_be_seen() -> None:
+    leader = Leader("east", "hub-1", "hub-2")
+    leader.wait()
+    leader.tell({0: 70})
+    assert sum(each.messages_s for each in leader.placing.loads().values()) == 70

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.core.coordination.state.test_tiers import Net
-from tocsin.core.coordination.state.explaining import Leg, carrier_of, explain_route, tier_of, tiers_of
+from tocsin.core.coordination.state.explaining import Leg, carriers_of, explain_route, tier_of, tiers_of
 from tocsin.core.tiers.slots import slot_of
 from tocsin.errors import OperatorError
 from tocsin.wire.internal.commands import Interests, Placed, Rerouted, Said, Shunned
@@ -70,7 +70,7 @@ def test_tiers_are_shown_with_members_that_are_shunned() -> None:
 def test_a_broker_that_carries_nothing_has_no_tier() -> None:
     state = net().state
     assert tier_of(state, "hub-2") == "cloud"
-    assert carrier_of(state, "cloud", slot_of("line/1")) == "hub-3" and carrier_of(state, "wan", 0) == ""
+    assert carriers_of(state, "cloud")[slot_of("line/1")] == "hub-3" and carriers_of(state, "wan") == ()
     for name in ("east", "nobody"):
         with pytest.raises(OperatorError, match="no routing broker") as caught:
             tier_of(state, name)

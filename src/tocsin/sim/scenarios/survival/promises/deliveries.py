@@ -150,7 +150,7 @@ class Shared(Invariant):
 
 class NothingGivenUp(Invariant):
     """After UNSUBACK a client gets of those topics only what the log had by then, until it subscribes again; if the
-    store has it, which a broker that is cut off says that it has not."""
+    store has it, which a broker that is cut off says that it has not. The client asks again then."""
 
     name = "nothing comes of a topic that was unsubscribed from, but what the log had before"
 
@@ -163,7 +163,12 @@ class NothingGivenUp(Invariant):
     def attach(self, world: World) -> None:
         world.observers.on_say("subscribing", self._on_subscribing)
         world.observers.on_say("unsubscribed", self._on_unsubscribed)
+        world.observers.on_say("heard that it is stored", self._on_stored)
         world.observers.on_say("took", self._on_took)
+
+    def _on_stored(self, client: Address, say: Say) -> None:
+        if not say.facts["wanted"] and client in self._residents:
+            self._on_unsubscribed(client, say)
 
     def _on_subscribing(self, client: Address, say: Say) -> None:
         self._left.get(client, {}).pop(str(say.facts["topic_filter"]), None)

@@ -114,7 +114,7 @@ class SessionsLast(Sessions):
 class SubscriptionsAreStored(Sessions):
     """An acknowledged SUBSCRIBE or UNSUBSCRIBE is in the session's cell, whichever broker writes it, until the client
     changes it or the session ends. *Degraded* answers are excepted: a broker that cannot reach the store gives
-    them."""
+    them. The client asks again for what they were about, and the next answer counts."""
 
     name = "an acknowledged subscription stays as it is, whichever broker has the client"
 
@@ -130,6 +130,7 @@ class SubscriptionsAreStored(Sessions):
         observers.on_say("unsubscribing", self._forget)
         observers.on_say("subscribed", lambda client, say: self._hear(client, say, self._has))
         observers.on_say("unsubscribed", lambda client, say: self._hear(client, say, self._left))
+        observers.on_say("heard that it is stored", self._hear_later)
 
     def _forget(self, client: Address, say: Say) -> None:
         subscription = (client, str(say.facts["topic_filter"]))
@@ -137,8 +138,15 @@ class SubscriptionsAreStored(Sessions):
         self._left.pop(subscription, None)
 
     def _hear(self, client: Address, say: Say, known: dict[tuple[str, str], str]) -> None:
+        if say.facts["stored"]:
+            self._keep(client, say, known)
+
+    def _hear_later(self, client: Address, say: Say) -> None:
+        self._keep(client, say, self._has if say.facts["wanted"] else self._left)
+
+    def _keep(self, client: Address, say: Say, known: dict[tuple[str, str], str]) -> None:
         session = self._brokers.session(client)
-        if session is not None and say.facts["stored"]:
+        if session is not None:
             known[client, str(say.facts["topic_filter"])] = session.uid
             self.written("store", session)
 

@@ -109,7 +109,7 @@ class AtHome(InPlace):
 
 
 class Settled(Invariant):
-    """In the end everything is published, and nothing of a session is left to do.
+    """In the end everything is published, and nothing of a session is left to do, at either side.
 
     A client that changed its subscriptions at two brokers that were cut off keeps those of one (decision 032). It may
     get messages of a topic that it gave up at the other, and acknowledges what it did not ask for only much later.
@@ -145,6 +145,8 @@ class Settled(Invariant):
                 self.broken(f"deliveries to {client} are not settled: {progress}")
         if session.inbound:
             self.broken(f"messages of {client} are not released: {session.inbound}")
+        if program.unreleased:
+            self.broken(f"{client} waits for the release of {program.unreleased}")
 
 
 class Bounded(Invariant):

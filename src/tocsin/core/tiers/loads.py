@@ -1,0 +1,131 @@
+"""What the members of a tier carry, as the leader has it from their reports: by slot, and so for any assignment.
+
+A rate belongs to a slot and not to a member. So it goes along when the slot moves, and the leader knows what a move
+brings before anybody measures it. A member that carries a slot for less than a window of its own has not measured it:
+until then what was known of the slot holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from tocsin.core.tiers.measuring import WINDOW_US
+from tocsin.core.tiers.slots import NOBODY, SLOTS, Slots
+from tocsin.wire.internal.control import Load
+
+STALE_US: Final = 20_000_000  # longer than a report keeps away that does not differ from the one before
+MEASURED_US: Final = 2 * WINDOW_US + 1_000_000  # after which a report is of the new carrier's whole window
+BUSY_LEAST: Final = 0.05  # below that the processor time of a message cannot be told from the rest
+SPEED_MOST: Final = 8.0  # times as quick as the others: what differs more is a mistake
+
+
+class Rate(msgspec.Struct):
+    """What one slot brings in a second."""
+
+    messages: float = 0.0
+    bytes: float = 0.0
+    topics: float = 0.0
+    ends: dict[str, float] = {}  # cluster → messages from there, and to there
+
+
+class TierLoad(msgspec.Struct, frozen=True):
+    """What a tier carries. ``distance`` is the round trip in µs from a cluster to a member."""
+
+    rates: tuple[Rate, ...]
+    speeds: Mapping[str, float] = {}  # member → messages a second that it could carry; not known of all
+    distance: Callable[[str, str], int] = lambda cluster, member: 0
+
+
+class _Report(msgspec.Struct):
+    load: Load
+    at_us: int
+
+
+class TierLoads:
+    """The reports of one tier's members."""
+
+    def __init__(self) -> None:
+        self.reports: dict[str, _Report] = {}
+        self._rates = tuple(Rate() for _ in range(SLOTS))
+        self._slots = Slots()
+        self.moved_us: dict[int, int] = {}  # slot → when it got another carrier; for a while
+
+    def follow(self, slots: Slots, now_us: int) -> None:
+        """These are the carriers now."""
+        if slots is not self._slots and slots.carriers != self._slots.carriers:
+            pairs = zip(slots.carriers, self._slots.carriers, strict=True)
+            self.moved_us.update(
+                (slot, now_us) for slot, (now, before) in enumerate(pairs) if now != before != NOBODY
+            )
+        self._slots = slots
+        there = slots.members
+        for gone in [each for each in self.reports if each not in there]:
+            if now_us - self.reports[gone].at_us > STALE_US:
+                del self.reports[gone]
+
+    def heard(self, load: Load, now_us: int) -> None:
+        """A member has told what it carries."""
+        self.reports[load.broker] = _Report(load, now_us)
+        own = [slot for slot, carrier in enumerate(self._slots.carriers) if carrier == load.broker]
+        if not own:
+            return
+        told = {each.slot: each for each in load.slots}
+        others = [slot for slot in own if slot not in told]
+        shares = max(1, len(others))
+        apart = sum(each.messages_s for each in told.values()), sum(each.bytes_s for each in told.values())
+        rest_messages = max(0, load.messages_s - apart[0]) / shares if len(told) == len(load.slots) else 0.0
+        for slot in own:
+            moved_us = self.moved_us.get(slot)
+            fresh = moved_us is not None and now_us - moved_us < MEASURED_US
+            each, known = told.get(slot), self._rates[slot]
+            if each is None:
+                if not fresh:
+                    known.messages = rest_messages
+                    known.bytes = max(0, load.bytes_s - apart[1]) / shares
+                    known.topics = 0.0
+                    known.ends = {}
+            elif not fresh or each.messages_s > known.messages:
+                known.messages, known.bytes = float(each.messages_s), float(each.bytes_s)
+                known.topics = float(each.topics)
+                known.ends = {
+                    load.clusters[place]: float(count)
+                    for place, count in each.ends
+                    if place < len(load.clusters)
+                }
+
+    def is_known(self, member: str, now_us: int) -> bool:
+        """Whether a member has told its load lately."""
+        report = self.reports.get(member)
+        return report is not None and now_us - report.at_us <= STALE_US
+
+    @property
+    def messages(self) -> float:
+        """That the tier carries in a second."""
+        return sum(each.messages for each in self._rates)
+
+    def look(self, distance: Callable[[str, str], int]) -> TierLoad:
+        """What the tier carries, as far as it is known."""
+        return TierLoad(self._rates, self._speeds(), distance)
+
+    def _speeds(self) -> dict[str, float]:
+        """How many messages a second each member could carry, of those that are busy enough to tell."""
+        found = {
+            member: report.load.messages_s * 1_000 / report.load.busy
+            for member, report in self.reports.items()
+            if report.load.busy >= BUSY_LEAST * 1_000 and report.load.messages_s
+        }
+        if not found:
+            return {}
+        middle = sorted(found.values())[len(found) // 2]
+        return {
+            each: min(max(speed, middle / SPEED_MOST), middle * SPEED_MOST) for each, speed in found.items()
+        }
+
+    def rested(self, now_us: int, rest_us: int) -> Callable[[int], bool]:
+        """Whether a slot may move again; slots that have rested are forgotten."""
+        long_us = max(rest_us, MEASURED_US)
+        self.moved_us = {slot: at for slot, at in self.moved_us.items() if now_us - at < long_us}
+        return lambda slot: now_us - self.moved_us.get(slot, -rest_us) >= rest_us
