@@ -145,10 +145,11 @@ class Door:
         budget: Budget | None = None,
         others: tuple[str, ...] = (),
         retained_bytes: int = 64 << 20,
+        outward: bool = False,
     ) -> None:
         self.refuges: dict[Scheme, str] = {}  # where clients are sent that cannot be here
         self._broker = broker
-        self._info = msgspec.structs.replace(OWN, id=broker, cluster=cluster)
+        self._info = msgspec.structs.replace(OWN, id=broker, cluster=cluster, outward=outward)
         self._takes_part = takes_part
         self._results = results
         self._policy = policy
@@ -277,7 +278,8 @@ class Door:
 
     def info(self, broker: str, cluster: str, role: Role = Role.EDGE) -> BrokerInfo:
         """This broker, as one that goes by another name: peers that dial it look for its own certificate."""
-        return BrokerInfo(broker, cluster, role, "127.0.0.1", self.link_port, certified=self._broker)
+        info = BrokerInfo(broker, cluster, role, "127.0.0.1", self.link_port, certified=self._broker)
+        return msgspec.structs.replace(info, outward=self._info.outward)
 
     async def link(
         self, broker: str, cluster: str, *, connect: ConnectPacket | None = None, accepted: bool = True

@@ -526,7 +526,7 @@ async def read_messages(
         batch = await message_log.read(read_for(asked.filters), asked.start, critical=critical)
         by_metadata = _judges(asked.filters) or _compares(subscriptions)
         entries = await message_log.resolved(batch.entries) if by_metadata else batch.entries
-        judge = Judge()
+        judge = Judge() if any(each.request for each in subscriptions.values()) else None
         each = (_matched(entry, message_log, recipient, subscriptions, judge, owners) for entry in entries)
         matched = [one for one in each if one is not None]
     except TocsinError as error:
@@ -552,10 +552,10 @@ def _matched(
     message_log: MessageLog,
     recipient: Recipient,
     subscriptions: Subscriptions,
-    judge: Judge,
+    judge: Judge | None,
     owners: Owners,
 ) -> MatchedEntry | None:
-    """An entry of a batch, if the client is to get it above QoS 0."""
+    """An entry of a batch, if the client is to get it above QoS 0; ``judge``, where a subscription has a request."""
     publication = message_log.publication(entry)
     if publication is None or publication.expired(_waited_s(entry)):
         return None
@@ -565,7 +565,9 @@ def _matched(
         each
         for name, each in subscriptions.items()
         if _concerns(name, publication)
-        and (not each.request or _fits(each.request, publication, entry.at_us, judge, owners))
+        and (
+            judge is None or not each.request or _fits(each.request, publication, entry.at_us, judge, owners)
+        )
     ]
     granted = grant(concerned, publication, entry.position, recipient.client_id)
     if granted is None or not granted.qos or too_large(recipient, Frames(publication, 0), granted):

@@ -199,6 +199,8 @@ class Subscriptions:
 
 def _request_of(packet: SubscribePacket) -> tuple[str, str | None]:
     """The request that a packet's user properties are, as text; or why it cannot be read."""
+    if not packet.user_properties:
+        return "", None
     said = properties_of(REQUEST_PREFIX, packet.user_properties)
     if not said:
         return "", None
