@@ -382,6 +382,15 @@ class Connection(asyncio.Protocol):
             self.post(PeerClosed(cause=self._cause))
             self._end(0)
         self.account.retire()  # what waited in the transport is gone with it
+        if not self._coming_in:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Nothing holds the connection any more but its own parts: undo these circles, so that it is freed now. Of a
+        crowd that comes and goes a fifth of the broker's time would be the garbage collector's."""
+        self._shell.let_go()
+        self._publisher = self._coming_in = None
+        del self.subscriber
 
     # ── the exchange tells ──────────────────────────────────────────────────────────────────────────────────
 
@@ -744,7 +753,7 @@ class Connection(asyncio.Protocol):
                 self._durable.departures.left(self, expiry_s, self.user)
             self._listener.release(self)
             self._later = ()
-            self._decoder.close()  # a connection is a circle, and collected late
+            self._decoder.close()  # the transport may hold the connection for a while
         if self._transport is not None:
             transport, self._transport = self._transport, None
             transport.close()
