@@ -34,7 +34,7 @@ from tocsin.core.budgets.budget import Kind, Refusal
 from tocsin.core.budgets.weight import weight_of
 from tocsin.core.delivery.stored_session import StoredSession
 from tocsin.core.delivery.taking import Abandoned, NotYours, SessionsFull
-from tocsin.core.machine import Effect, Event
+from tocsin.core.machine import Effect, Event, SetTimer
 from tocsin.core.session.machine import Session, SessionState
 from tocsin.core.session.signals import (
     Accepted,
@@ -438,6 +438,9 @@ class Connection(asyncio.Protocol):
         else:
             act(self, effect)
 
+    def _on_set_timer(self, effect: SetTimer) -> None:
+        self._shell.set_timer(effect.name, effect.delay_us, effect.cause)
+
     def _on_send(self, effect: SendPacket) -> None:
         packet = effect.packet
         if isinstance(packet, SubAckPacket):
@@ -764,6 +767,7 @@ class Connection(asyncio.Protocol):
 # How each effect of the session is carried out; the shell knows the others.
 _ACTS: Final[dict[type[Effect], Callable[[Connection, Any], None]]] = {
     SendPacket: Connection._on_send,
+    SetTimer: Connection._on_set_timer,
     Commit: Connection._on_commit,
     Acknowledged: Connection._on_acknowledged,
     Release: Connection._on_release,
