@@ -182,6 +182,8 @@ class Requests:
 
     def subscribed(self, target: Client, name: str, scope: str, request: str) -> None:
         """A client has a subscription with a request, or with another one than before, or (empty) without any."""
+        if request and self._held.get(target, {}).get(name) == (scope, request):
+            return
         self.unsubscribed(target, name)
         if name == scope and name.startswith(QUALITY_PREFIX):
             self._hearing.setdefault(target, set()).add(name)
