@@ -98,3 +98,12 @@ class Life(msgspec.Struct, frozen=True, array_like=True):
     epoch: int  # of the client's connection
     lease_us: int
     state: LifeState
+
+
+class Flow(msgspec.Struct, frozen=True, array_like=True):
+    """What one connection publishes on one topic."""
+
+    topic: str
+    client: str
+    epoch: int  # when it began, by its broker: no two of one broker have the same
+    broker: str
