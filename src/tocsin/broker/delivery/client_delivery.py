@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from mqtt5 import PubAckPacket, PubCompPacket, PubRecPacket
 
@@ -92,6 +92,17 @@ RESULTS_BYTES: Final = 2 << 20  # of a page of results
 SESSIONS_FULL: Final = "stored sessions take all that they may: shares.sessions_bytes, or its disk"
 
 Subscriptions = Mapping[str, Subscription]
+
+
+class _Absent:
+    """Stands in for the client of a delivery that is over. The connection has its delivery, so that the two would be a
+    circle, which only the garbage collector finds."""
+
+    __slots__ = ("client_id",)
+    heard_us = 0
+
+    def __init__(self, client_id: str) -> None:
+        self.client_id = client_id
 
 
 class DurableDelivery:
@@ -422,6 +433,9 @@ class DurableDelivery:
                 then, self._gone = self._gone, None
                 if then is not None:
                     then(not unstored)
+                self._shell.let_go()
+                self._replay = self._level = None
+                self._connection = cast("Client", _Absent(self._connection.client_id))
             case _:
                 self._shell.carry_out(effect)
 

@@ -124,6 +124,7 @@ async def _look_after(settings: Settings, directory: StateDirectory, shown: Boar
         network.plans(settings, directory),
         logs=directory.logs,
         inherit=(directory.lock,),
+        tiers=network.growing(settings),
         on_ready=on_ready,
         on_change=on_change,
     )
