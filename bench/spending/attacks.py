@@ -25,6 +25,7 @@ from tocsin.wire.mqtt.connect import V5, V311, Version
 
 MIB = 1 << 20
 LARGEST = MIB - (20 << 10)  # of a payload: leaves room for topic and properties
+VALUE = b"v" * 900  # of metadata: three of them are nearly all that is taken of a stream
 PAUSE_S = 0.2  # before a client that was thrown out comes again
 SETTLE_S = 0.5
 
@@ -311,7 +312,7 @@ async def descriptions(target: Target) -> None:
         await spender.connect(target.fresh())
         while True:
             topic = f"$meta/spend/{target.name}/{next(numbers)}"
-            said = b'{"$permanent": true, "k": "' + b"v" * 60_000 + b'"}'
+            said = b'{"$permanent": true, "k": "%b", "l": "%b", "m": "%b"}' % (VALUE, VALUE, VALUE)
             await spender.send(encode(PublishPacket(topic, said), V5))
 
     await _again(target, spend)

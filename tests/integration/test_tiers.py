@@ -218,3 +218,16 @@ async def test_a_reliable_flow_loses_nothing_when_members_are_killed(network: di
         for topic, heard in flowing.heard.items():
             assert heard == sorted(set(heard)), f"{topic}: each once, in order"
         assert not {*range(began, ended + 1)} - {*flowing.since(began)}
+
+
+async def test_members_in_reserve_are_not_started_before_they_are_needed() -> None:
+    with up("--set", f"brokers={BROKERS}", "--set", "routing.least=2", level="error") as line:
+        assert {each for each in line["pids"] if "cloud" in each} == {"broker/cloud-1", "broker/cloud-2"}
+        (tier,) = await tocsin(line, "routing", "status")
+        async with asyncio.timeout(STEP_S):
+            while not (tier["growing"] and tier["growing"]["members"] == 2):
+                await asyncio.sleep(0.3)
+                (tier,) = await tocsin(line, "routing", "status")
+        assert {each["broker"] for each in tier["members"]} == {"cloud-1", "cloud-2"}
+        async with traffic(line) as flowing:
+            await flowing.flows()

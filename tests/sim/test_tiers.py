@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from tests.sim.search import seeds_from
+from tocsin.broker.links.turned import OutwardCall
 from tocsin.broker.tiers.carrying import Carrying
 from tocsin.broker.tiers.held import HeldSlots
 from tocsin.core.coordination.leader.placing import Placing
@@ -19,6 +20,7 @@ from tocsin.core.forwarding.table import ForwardingTable
 from tocsin.core.tiers.slots import Slots, gate_of, is_gate, slot_of
 from tocsin.core.tiers.table import SlotTable
 from tocsin.core.tiers.ways import Fence, TierWays
+from tocsin.model.network import BrokerInfo
 from tocsin.sim.faults.kinds import Crash, Fault
 from tocsin.sim.runs.runner import Broken, run, run_many
 from tocsin.sim.runs.scenario import Scenario, find
@@ -189,6 +191,16 @@ def loads_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Placing, "_relieve", idle)
 
 
+def dialled_anyway(patch: pytest.MonkeyPatch) -> None:
+    """Brokers dial one that cannot be dialled, and it does not dial them."""
+    patch.setattr(BrokerInfo, "dials", lambda self, other: True)
+
+
+def turned_once(patch: pytest.MonkeyPatch) -> None:
+    """A broker that cannot be dialled keeps no connection at a routing broker that was away."""
+    patch.setattr(OutwardCall, "line_down", lambda self, down: self.close())
+
+
 PLANTED: list[tuple[Plant, tuple[str, ...], Situation]] = [
     (two_carriers, (ONCE,), CALM),
     (no_pause, (ORDER,), MOVING),
@@ -199,6 +211,8 @@ PLANTED: list[tuple[Plant, tuple[str, ...], Situation]] = [
     (deaf_to_orders, (AGREED,), MOVING),
     (lost_while_held, (FLOW,), MOVING),
     (loads_forgotten, (ALIKE,), CALM),
+    (dialled_anyway, (FLOW,), CALM),
+    (turned_once, (FLOW,), LOSING),
 ]
 
 

@@ -30,6 +30,7 @@ def info_of(configured: Broker) -> BrokerInfo:
         ),
         may_stand_by=configured.may_stand_by,
         tier=configured.tier,
+        outward=configured.outward,
     )
 
 

@@ -50,9 +50,10 @@ from tocsin.broker.entrance.registrar import Registrar
 from tocsin.broker.forwarding.exchange import Counts, Exchange
 from tocsin.broker.forwarding.fanout import Outbox
 from tocsin.broker.links.link import Link, LinkSecurity, LinkWatcher
-from tocsin.broker.links.listener import LinkListener
+from tocsin.broker.links.listener import IncomingConnection, LinkListener
 from tocsin.broker.links.pool import LinkPool
 from tocsin.broker.links.probes import Probes
+from tocsin.broker.links.turned import OutwardCall, TurnedConnections
 from tocsin.broker.retained.table import Retained, retained_table
 from tocsin.broker.retained.writer import RetainedWriter
 from tocsin.broker.shared.groups import Groups
@@ -229,14 +230,16 @@ class Parts:
             altered=self._channel_altered,
             borrowed=self._ports.borrowed,
         )
+        source = ResultSource(self._ports.results, stored.bus, names.service("results"))
         results = Results(
             stored.notices,
             names.notices_subject,
-            ResultSource(self._ports.results, stored.bus, names.service("results")),
+            source,
             self._broker,
             unseen=self._unseen,
         )
         self.channels = Channels(backend, results, self._network)
+        self._standing_by = StandbyCellWriter(backend, warm=source.warm)
 
     def _make_groups(self) -> None:
         ports, limits = self._ports, self._ports.settings.limits
@@ -257,7 +260,7 @@ class Parts:
         self.replication = Replicating(
             bus,
             self.clients,
-            StandbyCellWriter(self.channels.backend),
+            self._standing_by,
             network=self._network,
             broker=self._broker,
             wills_left=self._came_back,
@@ -312,7 +315,11 @@ class Parts:
 
     def _make_exchange(self) -> None:
         ports, limits = self._ports, self._ports.settings.limits
-        peers = LinkPool(self._make_link, self._tell_of_ended_links, self._link_known)
+        self.turned = TurnedConnections()
+        peers = LinkPool(
+            self._make_link, self._tell_of_ended_links, self._link_known, make_call=self._make_call
+        )
+        self.turned.came = peers.hurry
         self.registry = StreamRegistry(
             partial(peers.when_settled, ports.post),
             self.message_log,
@@ -469,6 +476,7 @@ class Parts:
             self.exchange,
             self.gossip.hear,
             lambda transport: PassedOnClient(self.listener.make, transport),
+            self.turned,
         )
         self.probes = Probes(ports.own, ports.security)
 
@@ -490,7 +498,14 @@ class Parts:
             failed=self._ending.fail,
         )
 
+    def _make_call(self, peer: BrokerInfo) -> OutwardCall | None:
+        own = self._ports.own
+        if peer.dials(own):
+            return None
+        return OutwardCall(own, peer, self._ports.security, lambda: IncomingConnection(self.link_listener))
+
     def _make_link(self, peer: BrokerInfo, quiet: bool, watcher: LinkWatcher) -> Link:
+        waits = None if self._ports.own.dials(peer) else partial(self.turned.take, peer.certificate_name)
         outbound_max_bytes = self._ports.settings.limits.outbound_max_bytes
         return Link(
             self._ports.own,
@@ -499,6 +514,7 @@ class Parts:
             outbound_max_bytes=outbound_max_bytes,
             dropped=self.counts.drop,
             watcher=watcher,
+            waits=waits,
             quiet=quiet,
         )
 

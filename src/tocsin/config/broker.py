@@ -106,6 +106,13 @@ class Broker(Section, frozen=True, kw_only=True):
             description=f"Address on which it listens for links, and at which other brokers reach it. {_OWN_HOST}",
         ),
     ] = ""
+    outward: Annotated[
+        bool,
+        Meta(
+            description="Brokers of other clusters cannot dial it, because of NAT or a firewall. It dials the routing "
+            "brokers of other clusters, and they reach it over these connections."
+        ),
+    ] = False
     metrics_host: Annotated[
         str,
         Meta(max_length=253, description="Address on which its figures can be fetched; anybody there may."),

@@ -44,11 +44,16 @@ class BrokerInfo(msgspec.Struct, frozen=True):
     lent_by: str = ""  # … and the cluster that the standby is from; empty: an earlier release does not say it
     may_stand_by: bool = False  # an edge broker that may be recruited; a standby that says so was recruited
     tier: str = ""  # of a routing broker: its tier; empty: its cluster
+    outward: bool = False  # other clusters cannot dial it
 
     @property
     def recruited(self) -> bool:
         """Whether it is an edge broker by its settings, and stands by now."""
         return self.may_stand_by and self.role == Role.STANDBY
+
+    def dials(self, other: BrokerInfo) -> bool:
+        """Whether it can dial another one; if not, it waits for a connection from there."""
+        return not other.outward or self.cluster == other.cluster
 
     @property
     def certificate_name(self) -> str:

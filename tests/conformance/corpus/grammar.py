@@ -42,12 +42,14 @@ FILTERS = (
 
 @dataclass(frozen=True)
 class Case:
-    """One packet. ``fault``: the codes with which it must end, where it is not a whole packet."""
+    """One packet. ``fault``: the codes with which it must end, where it is not a whole packet. ``codes``: those of its
+    one answer, where the standard leaves them to the server."""
 
     name: str
     level: int
     raw: bytes
     fault: frozenset[int] | None = None
+    codes: bytes | None = None
 
 
 def varint(value: int) -> bytes:
@@ -291,6 +293,83 @@ def chance(count: int = 1_500) -> Iterator[Case]:
         yield Case(f"{number}: {name}", level, frame(raw[0], bytes(body)))
 
 
+READ, UNREADABLE = "read", "unreadable"
+REQUESTS = {
+    READ: (
+        "deadline=100ms", "deadline=1us", "deadline=365d", "budget=1s", "separation=1s", "reliability=reliable",
+        "durability=transient-local", "liveliness=manual,lease=2s", "ownership=exclusive", "partition=a|b*",
+        "strict=no", "where=t > 3", "where=a = 'x%2Fy'", "deadline=2s,separation=1s",
+    ),
+    UNREADABLE: (
+        "=", "deadline=", "deadline=0s", "deadline=1s,separation=2s", "where=a %3E 1",
+        "deadline=1", "deadline=-1s", "deadline=1.5s", "deadline=366d",
+        "deadline=9999999999999999s", "deadline=1s,", ",deadline=1s", "deadline=1s,deadline=2s",
+        "nonsense=1", "DEADLINE=1s", "lifespan=1s", "strength=1", "strict=maybe", "partition=|", "where=", "where=a >",
+        "where=" + "(" * 400, "ownership=both", "reliability=1", "separation=1s " + "x" * 1_100, "ä=1", "\x01=1",
+    ),
+}  # fmt: skip
+
+
+def quality() -> Iterator[Case]:
+    """What a client requests, offers, and is told of: filters ``$qos/…``, user properties, and topics of the server."""
+    for level in LEVELS:
+        invalid = b"\x8f" if level == 5 else b"\x80"
+        for outcome, requests in REQUESTS.items():
+            for request in requests:
+                # Messages that separation leaves out are left out by intent: it is granted at QoS 0.
+                granted = b"\0" if "separation" in request else b"\1"
+                raw = text(f"$qos/{request}/t/+".encode())
+                packet = frame(0x82, ID + block(level) + raw + b"\1")
+                yield Case(request, level, packet, codes=granted if outcome == READ else invalid)
+                again = frame(0x82, ID + block(level) + raw + b"\1" + text(b"s") + b"\2")
+                codes = (granted if outcome == READ else invalid) + b"\2"
+                yield Case(f"{request}, and another", level, again, codes=codes)
+        for name in (
+            "$qos/deadline=1s", "$qos/deadline=1s/", "$qos/deadline=1s/t#",
+            "$qos/deadline=1s/#/t", "$qos/deadline=1s/$share/g/t", "$share/g/$qos/deadline=1s/t",
+            "$qos/deadline=1s/$streams/#", "$qos/deadline=1s/$qos/deadline=1s/t",
+        ):  # fmt: skip
+            raw = frame(0x82, ID + block(level) + text(name.encode()) + b"\1")
+            yield Case(name, level, raw, codes=invalid)
+            gone = frame(0xA2, ID + block(level) + text(name.encode()))
+            absent = b"\x11" if model.is_filter(name) else b"\x8f"
+            yield Case(f"without {name}", level, gone, codes=absent if level == 5 else b"")
+        for topic in ("$here/t", "$here/", "$here", "$qos/t", "$qos/incompatible/t"):
+            for first in (0x30, 0x32, 0x34):
+                body = text(topic.encode()) + (ID if first & 6 else b"") + block(level) + b"x"
+                codes = b"" if first == 0x30 else b"\x87" if level == 5 else b""
+                yield Case(f"{first:02x} to {topic}", level, frame(first, body), codes=codes)
+    for outcome, requests in REQUESTS.items():
+        for request in requests:
+            policy, found, value = request.partition("=")
+            if not found or "," in value or "%" in value or (outcome == UNREADABLE and not policy):
+                continue
+            pair = prop(0x26, text(f"request.{policy}".encode()) + text(value.encode()))
+            granted = b"\0" if "separation" in request else b"\1"
+            packet = frame(0x82, ID + block(5, pair) + text(b"t") + b"\1")
+            yield Case(f"said: {request}", 5, packet, codes=granted if outcome == READ else b"\x83")
+    for offer in ("deadline=1s", "reliability=reliable", "lifespan=1m", "ownership=shared"):
+        yield Case(f"offered: {offer}", 5, _offering(offer, 0x32), codes=b"")
+    for offer in (
+        "deadline=x",
+        "deadline=",
+        "separation=1s",
+        "where=a",
+        "strict=yes",
+        "nonsense=1",
+        "strength=7",
+    ):
+        yield Case(f"offered: {offer}", 5, _offering(offer, 0x32), codes=b"\x99")
+        yield Case(f"offered at QoS 2: {offer}", 5, _offering(offer, 0x34), codes=b"\x99")
+        yield Case(f"offered at QoS 0: {offer}", 5, _offering(offer, 0x30), codes=b"")
+
+
+def _offering(offer: str, first: int) -> bytes:
+    policy, _, value = offer.partition("=")
+    pair = prop(0x26, text(f"offer.{policy}".encode()) + text(value.encode()))
+    return frame(first, text(b"offered") + (ID if first & 6 else b"") + block(5, pair) + b"x")
+
+
 # ── CONNECT ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 PROTOCOLS = {3: b"MQIsdp", 4: b"MQTT", 5: b"MQTT"}
@@ -404,6 +483,7 @@ FAMILIES: dict[str, Callable[[], Iterator[Case]]] = {
     "filters": filters,
     "ids": ids,
     "chance": chance,
+    "quality": quality,
 }
 
 CONNECTS: dict[str, Callable[[], Iterator[Case]]] = {

@@ -73,8 +73,9 @@ class Results:
 
     def expected(self) -> None:
         """Somebody here is subscribed to a channel."""
-        self._expected = True
-        self._source.warm()
+        if not self._expected:
+            self._expected = True
+            self._source.warm()
 
     async def open(self) -> None:
         """Find where the notices end: what comes after is dispatched."""

@@ -3,11 +3,15 @@
 A new backup hears of all clients of its primary within moments, and these may have tens of thousands of subscriptions
 to channels. Nobody waits for standby cells, so they must not delay cells that somebody waits for: at most AT_ONCE are
 asked of the store at a time. A cell that is given up before its turn comes is never written.
+
+Before the first of them the broker gets ready to read results (``warm``): the library for that takes as much processor
+time as a thousand clients, which would have to wait for it at the takeover.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
@@ -23,8 +27,9 @@ STORED_S: Final = (
 class StandbyCellWriter:
     """Writes and removes the standby cells of one broker, a few at a time."""
 
-    def __init__(self, backend: BackendSubscriptions) -> None:
+    def __init__(self, backend: BackendSubscriptions, *, warm: Callable[[], None]) -> None:
         self._backend = backend
+        self._warm = warm
         self._asked: dict[tuple[str, str], bool] = {}  # (primary, name) → wanted, or not; not told yet
         self._filled = asyncio.Event()
 
@@ -61,6 +66,7 @@ class StandbyCellWriter:
         stored: list[asyncio.Future[None]] = []
         for (primary, wanted), names in lots.items():
             if wanted:
+                self._warm()
                 stored.append(self._backend.stand_by(primary, tuple(names)))
             else:
                 self._backend.stand_down(primary, tuple(names))

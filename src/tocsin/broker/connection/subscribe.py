@@ -627,7 +627,8 @@ class ClientSubscriber:
         identifiers = () if subscription.identifier is None else (subscription.identifier,)
         grants = [Grant(qos, identifiers, True) for qos in range(subscription.qos + 1)]
         streams: list[str] | None = None  # of a query, once it has its turn
-        request, judge = subscription.request, Judge()
+        request = subscription.request
+        fits = Judge().fits if request else None
 
         def pages(after: str | None) -> Iterator[tuple[Kept, Grant | None]]:
             nonlocal streams
@@ -641,7 +642,7 @@ class ClientSubscriber:
                 may = unlimited or rights.may_receive(publication.topic)
                 if publication.expiry_s is not None and kept.over(now_s):
                     may = False
-                if request and not judge.fits(request, publication):
+                if fits is not None and not fits(request, publication):
                     may = False
                 qos = publication.qos
                 yield kept, grants[qos if qos < most else most] if may else None

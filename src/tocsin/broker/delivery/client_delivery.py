@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from mqtt5 import PubAckPacket, PubCompPacket, PubRecPacket
 
@@ -92,6 +92,17 @@ RESULTS_BYTES: Final = 2 << 20  # of a page of results
 SESSIONS_FULL: Final = "stored sessions take all that they may: shares.sessions_bytes, or its disk"
 
 Subscriptions = Mapping[str, Subscription]
+
+
+class _Absent:
+    """Stands in for the client of a delivery that is over. The connection has its delivery, so that the two would be a
+    circle, which only the garbage collector finds."""
+
+    __slots__ = ("client_id",)
+    heard_us = 0
+
+    def __init__(self, client_id: str) -> None:
+        self.client_id = client_id
 
 
 class DurableDelivery:
@@ -431,6 +442,9 @@ class DurableDelivery:
                 then, self._gone = self._gone, None
                 if then is not None:
                     then(not unstored)
+                self._shell.let_go()
+                self._replay = self._level = None
+                self._connection = cast("Client", _Absent(self._connection.client_id))
             case _:
                 self._shell.carry_out(effect)
 
@@ -521,7 +535,7 @@ async def read_messages(
         batch = await message_log.read(read_for(asked.filters), asked.start, critical=critical)
         by_metadata = _judges(asked.filters) or _compares(subscriptions)
         entries = await message_log.resolved(batch.entries) if by_metadata else batch.entries
-        judge = Judge()
+        judge = Judge() if any(each.request for each in subscriptions.values()) else None
         each = (_matched(entry, message_log, recipient, subscriptions, judge, owners) for entry in entries)
         matched = [one for one in each if one is not None]
     except TocsinError as error:
@@ -547,10 +561,10 @@ def _matched(
     message_log: MessageLog,
     recipient: Recipient,
     subscriptions: Subscriptions,
-    judge: Judge,
+    judge: Judge | None,
     owners: Owners,
 ) -> MatchedEntry | None:
-    """An entry of a batch, if the client is to get it above QoS 0."""
+    """An entry of a batch, if the client is to get it above QoS 0; ``judge``, where a subscription has a request."""
     publication = message_log.publication(entry)
     if publication is None or publication.expired(_waited_s(entry)):
         return None
@@ -560,7 +574,11 @@ def _matched(
         each
         for name, each in subscriptions.items()
         if concerns(name, publication)
-        and (not each.request or meets_request(each.request, publication, entry.at_us, judge, owners))
+        and (
+            judge is None
+            or not each.request
+            or meets_request(each.request, publication, entry.at_us, judge, owners)
+        )
     ]
     granted = grant(concerned, publication, entry.position, recipient.client_id)
     if granted is None or not granted.qos or too_large(recipient, Frames(publication, 0), granted):

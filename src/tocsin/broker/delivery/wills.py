@@ -142,8 +142,9 @@ class Wills:
                 self._shell.carry_out(effect)
 
     def _reserve(self, number: int, user: str, size: int) -> bool:
+        # The will is here already. What it took at its connection may have been within the slack of the bound.
         account = self._budget.account(user)
-        if account.take(Kind.SESSIONS, size) is not None:
+        if account.charge(Kind.SESSIONS, size) is not None:
             account.close()
             return False
         self._rooms[number] = account

@@ -540,12 +540,12 @@ class Exchange:
             case TopicFilter(name=name) | RequestFilter(name=name):
                 if not self.interests.subscribe(target, name, subscription, bound=bound):
                     return False
-                self.requests.subscribed(target, name, wanted.pattern, subscription.request)
+                self._request(target, name, wanted.pattern, subscription.request)
             case SharedFilter(name=name):
                 return self.interests.subscribe(target, name, subscription, bound=bound)
             case QueryFilter(name=name):
                 self.queries.subscribe(target, wanted, subscription)
-                self.requests.subscribed(target, name, name, subscription.request)
+                self._request(target, name, name, subscription.request)
             case ListingFilter():
                 self.queries.subscribe(target, wanted, subscription)
             case ChannelFilter(name=name):
@@ -554,6 +554,11 @@ class Exchange:
                 facts = {"subscriber": target.client_id, "subscription": name, "problem": problem}
                 self._log.warning("a stored subscription cannot be read", **facts)
         return True
+
+    def _request(self, target: Client, name: str, scope: str, request: str) -> None:
+        """A subscription has this request, or (empty) none any more; nothing to do where nobody here has one."""
+        if request or self.requests.count:
+            self.requests.subscribed(target, name, scope, request)
 
     def unsubscribe(self, target: Client, wanted: StoredFilter) -> None:
         match wanted:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -151,8 +151,10 @@ class Link:
         dropped: Callable[[int], None],
         watcher: LinkWatcher,
         quiet: bool = False,
+        waits: Callable[[], Awaitable[asyncio.Transport]] | None = None,
     ) -> None:
-        """``quiet``: nothing is to be sent; it only shows when the peer ends it."""
+        """``quiet``: nothing is to be sent; it only shows when the peer ends it. ``waits`` for a connection from a peer
+        that cannot be dialled."""
         self.info = info
         self.quiet = quiet
         self.group = OutletSet(self)
@@ -171,7 +173,7 @@ class Link:
         self._again: asyncio.TimerHandle | None = None
         self._draining: asyncio.Handle | None = None
         greeting = greeting_of(own, QUIET_KEEP_ALIVE_S if quiet else KEEP_ALIVE_S)
-        at = meant(security, info)
+        at = msgspec.structs.replace(meant(security, info), waits=waits)
         self._line = Line(
             [at],
             greeting,
@@ -256,6 +258,10 @@ class Link:
 
     def ping(self) -> None:
         self._line.ping()
+
+    def hurry(self) -> None:
+        """Dial now, if only the back-off is waited for."""
+        self._line.hurry()
 
     def fence(self, then: Callable[[], None]) -> None:
         """Call this when the peer has read everything that was sent straight to it until now, what waits included;

@@ -25,9 +25,10 @@ import structlog
 from mqtt5 import Packet, PublishPacket, QoS
 
 from tocsin.broker.links.link import BROKER_ROLE, PACKET_MARGIN_BYTES, LinkSecurity
+from tocsin.broker.links.turned import TurnedConnections
 from tocsin.config import Limits
 from tocsin.core.access.admission import is_loopback, source_of
-from tocsin.core.links.incoming import IncomingLink, LinkUp, ProbeTaken
+from tocsin.core.links.incoming import IncomingLink, LinkUp, ProbeTaken, TurnedAround
 from tocsin.core.machine import Effect, Event
 from tocsin.core.rates import Buckets
 from tocsin.core.session.limits import SessionLimits
@@ -77,11 +78,19 @@ Hear = Callable[[str, str, bytes], None]  # who speaks, as its certificate says,
 
 class LinkListener:
     """The links from other brokers to this one. ``hear`` is told the words of brokers of the cluster; ``pass_on`` makes
-    the protocol of a connection over which a coordinator passes a client on."""
+    the protocol of a connection over which a coordinator passes a client on; ``turned`` gets the connections that peers
+    have turned around."""
 
     def __init__(
-        self, security: LinkSecurity, limits: Limits, receiver: Receiver, hear: Hear, pass_on: PassOn
+        self,
+        security: LinkSecurity,
+        limits: Limits,
+        receiver: Receiver,
+        hear: Hear,
+        pass_on: PassOn,
+        turned: TurnedConnections,
     ) -> None:
+        self.turned = turned
         self.receiver = receiver
         self.hear = hear
         self.pass_on = pass_on
@@ -137,11 +146,13 @@ class LinkListener:
         handshakes = tuple(self._handshakes)
         for task in handshakes:
             task.cancel()
-        self._end_all()
+        self.end_all()
+        self.turned.close()
         await self._tasks.wait_closed()
         await asyncio.gather(*handshakes, return_exceptions=True)
 
-    def _end_all(self) -> None:
+    def end_all(self) -> None:
+        """End all links to us; peers make them again."""
         for connection in tuple(self._connections):
             connection.post(ServerStopping())
 
@@ -214,7 +225,7 @@ class LinkListener:
                 continue
             self._log.info("certificates of the network changed")
             if not believed <= self._tls.believed:
-                self._end_all()  # peers dial again at once
+                self.end_all()  # peers dial again at once
 
     # ── what connections ask ────────────────────────────────────────────────────────────────────────────────
 
@@ -243,6 +254,11 @@ class LinkListener:
         self._links[name] = connection
         if before is not None:
             before.post(TakenOver())
+
+    def turned_around(self, name: str, connection: IncomingConnection, transport: asyncio.Transport) -> None:
+        """A peer listens on a connection that it has dialled."""
+        self._connections.pop(connection, None)
+        self.turned.put(name, transport)
 
     def closed(self, name: str, connection: IncomingConnection, close: Close) -> None:
         self._connections.pop(connection, None)
@@ -339,6 +355,10 @@ class IncomingConnection(asyncio.Protocol):
                     self._transport.write(encode(packet, V5))
             case ProbeTaken(size=size):
                 self._listener.probed_bytes += size
+            case TurnedAround() if self._transport is not None:
+                transport, self._transport = self._transport, None
+                shell.close()
+                self._listener.turned_around(self._machine.peer, self, transport)
             case LinkUp(cluster=cluster):
                 self._cluster = cluster
                 self._listener.up(self._machine.peer, self)

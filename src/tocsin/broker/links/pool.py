@@ -19,6 +19,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from tocsin.broker.links.link import Link, LinkWatcher
+from tocsin.broker.links.turned import OutwardCall
 from tocsin.core.coordination.participant.signals import LinksSeen
 from tocsin.core.links.distances import Delays
 from tocsin.core.links.signals import Ending
@@ -40,13 +41,16 @@ class LinkPool:
         make_link: Callable[[BrokerInfo, bool, LinkWatcher], Link],
         ended: Callable[[Mapping[str, Ending]], None] = lambda ended: None,
         known: Callable[[str, bool], None] = lambda peer, up: None,
+        make_call: Callable[[BrokerInfo], OutwardCall | None] = lambda peer: None,
     ) -> None:
         """``make_link`` is told whether the link is quiet, and whom it tells how it is; ``ended`` of the peers that
         have ended their links, or refuse them; ``known`` of each peer whether its link is up, whenever that is
-        seen."""
+        seen. ``make_call`` makes what keeps a connection at a peer that cannot dial this broker; None for others."""
         self.links: dict[str, Link] = {}  # by the peer's id
         self.delays = Delays()  # of those that are up
         self._make_link = make_link
+        self._make_call = make_call
+        self._calls: dict[str, OutwardCall] = {}
         self._measuring: asyncio.TimerHandle | None = None
         self._leaving: dict[str, asyncio.TimerHandle] = {}  # peers to which no route leads any more
         self._fresh: dict[str, asyncio.TimerHandle] = {}  # links that are being made, until when
@@ -72,6 +76,7 @@ class LinkPool:
                 self.links[peer] = self._make_link(info, peer in quiet, self)
                 self._await(peer)
                 self.links[peer].open()
+                self._keep_call(info)
         for peer in self.links:
             if peer not in wanted and peer not in self._leaving:
                 later = asyncio.get_running_loop().call_later(LINGER_S, self._leave, peer)
@@ -83,8 +88,22 @@ class LinkPool:
         self._end(self.links.pop(peer))
         self.link_known(peer)
 
+    def hurry(self, certificate_name: str) -> None:
+        """A peer that cannot be dialled has made a connection: a link that waits for it may use it."""
+        for link in self.links.values():
+            if link.info.certificate_name == certificate_name:
+                link.hurry()
+
+    def _keep_call(self, peer: BrokerInfo) -> None:
+        call = self._make_call(peer)
+        if call is not None:
+            self._calls[peer.id] = call
+            call.open()
+
     def _end(self, link: Link) -> None:
         link.close()
+        if (call := self._calls.pop(link.info.id, None)) is not None:
+            call.close()
         self._late += link.late
 
     @property
@@ -166,5 +185,5 @@ class LinkPool:
         self._fresh.clear()
         self._settle()
         for link in self.links.values():
-            link.close()
+            self._end(link)
         self.links.clear()

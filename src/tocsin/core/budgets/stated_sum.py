@@ -16,6 +16,7 @@ import msgspec
 from tocsin.config import Settings
 from tocsin.core.budgets.budget import SLACK, WORDS, Kind, bounds_of
 from tocsin.core.replication.backup import COPIES_MAX_BYTES
+from tocsin.core.streams.machine import UNSETTLED_MAX_BYTES
 
 MIB: Final = 1 << 20
 REST_BYTES: Final = 80 * MIB  # of a broker or coordinator without clients: 58 to 63 MiB measured
@@ -86,6 +87,7 @@ def _broker(settings: Settings) -> list[Part]:
     )
     said = settings.coordinator.streams_max_bytes + settings.coordinator.queries_max_bytes
     parts.append(Part("streams that clients here ask for", said, "coordinator.streams_max_bytes"))
+    parts.append(Part("changes of streams that wait for a coordinator", UNSETTLED_MAX_BYTES))
     if others:
         theirs = min(limits.filters_max * FILTER_BYTES, settings.budgets.sessions_bytes)
         parts.append(Part("filters of other brokers", others * theirs, "limits.filters_max"))

@@ -235,7 +235,7 @@ class ChannelHoldings(TableMachine):
             or event.session in self._coming
         ):
             return False
-        return bool(event.names) and all(map(self._standbys.covers_name, event.names))
+        return bool(event.names) and self._standbys.covers_names(event.names)
 
     def _receive(self, most: int | None = None) -> list[Effect]:
         """Take up coming sessions, with so many names, or all."""

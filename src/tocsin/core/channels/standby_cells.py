@@ -56,10 +56,10 @@ class StandbyCells:
         """Whether results of k reach this broker's clients before its active cell is stored."""
         return self.cells.holds(k)
 
-    def covers_name(self, name: str) -> bool:
-        """The same of what a prepared name means."""
-        bound = self._bound.get(name)
-        return bound is not None and self.cells.holds(bound.k)
+    def covers_names(self, names: Iterable[str]) -> bool:
+        """The same of what each of these prepared names means."""
+        prepared, holds = self._bound.get, self.cells.holds
+        return all((bound := prepared(name)) is not None and holds(bound.k) for name in names)
 
     def names(self, k: str) -> Iterable[str]:
         """The prepared names that mean k."""

@@ -98,6 +98,9 @@ CONFIRM_FIRST_US, CONFIRM_MOST_US = 1_000_000, 60_000_000
 WINDOW_MAX: Final = 1_000  # unacknowledged messages of one client, whatever it asks for
 
 
+_NO_IDS: Final = RecordIds("")
+
+
 class ClientDelivery(TableMachine):
     """Delivers durable messages and results to one connected client, and stores its session."""
 
@@ -116,7 +119,7 @@ class ClientDelivery(TableMachine):
         self._custody: SessionCell | None = None  # None: nothing is stored
         # The ids under which the client's messages go into the log. At QoS 2 an id is part of the session: the message
         # is appended only when it is durable (``AwaitSave``).
-        self.record_ids = RecordIds("")
+        self.record_ids = _NO_IDS  # until it begins
         self.streams: dict[
             str, dict[str, Value]
         ] = {}  # the metadata of the streams that the client publishes on

@@ -20,14 +20,20 @@ A **probe** is a connection by which a peer measures the way to us (``core.links
 brings PINGREQ, and bytes on PROBE_TOPIC, which go nowhere. It carries no message and ends no link. Bounds:
 PROBE_MAX_BYTES and PROBE_US of one; how often a peer may make one is the listener's affair (``may_probe``).
 
-States: new -> greeting -> up or probed -> closed. ``Close`` is the last effect; after it every event gives [].
+A peer that cannot be dialled (``BrokerInfo.outward``) **turns** a connection around: its CONNECT says so
+(PROPERTY_TURN), and behind our CONNACK it sends a PINGREQ. From then on it is as if we had dialled: we greet, and it
+listens.
+
+States: new -> greeting -> up, probed or turning -> closed; turning -> turned, which is an end too.
+``Close`` is the last effect; after it every event gives [].
 
 Transitions of ``IncomingLink``:
 
     new       Opened → greeting
-    greeting  PacketArrived → up, probed, closed
+    greeting  PacketArrived → up, probed, turning, closed
     up        PacketArrived → closed
     probed    PacketArrived → closed
+    turning   PacketArrived → turned, closed
     *         TimerFired, WireFailed, PeerClosed, TakenOver, ServerStopping → closed
 """
 
@@ -48,7 +54,7 @@ from mqtt5 import (
     QoS,
 )
 
-from tocsin.core.machine import Effect, Event, SetTimer, Table, TableMachine, TimerFired
+from tocsin.core.machine import CancelTimer, Effect, Event, SetTimer, Table, TableMachine, TimerFired
 from tocsin.core.session import connect
 from tocsin.core.session.limits import SessionLimits
 from tocsin.core.session.publish_rules import Publishing
@@ -71,6 +77,7 @@ LINK_PREFIX: Final = "$link/"  # of a link's client id; the rest is the name in 
 PROPERTY_CLUSTER: Final = "cluster"
 PROPERTY_LEVELS: Final = "levels"  # of the protocol that the peer speaks
 PROPERTY_PROBE: Final = "probe"  # of CONNECT: this is one; of CONNACK: so many bytes are taken
+PROPERTY_TURN: Final = "turn"  # of CONNECT: we are to speak over this connection, and the peer listens
 PROBE_MAX_BYTES: Final = 128 << 10  # of one probe: more than ``core.links.prober`` sends
 PROBE_US: Final = 10_000_000  # for one: longer than ``core.links.prober`` takes
 KEEP_ALIVE_MAX_S: Final = 60  # a link that wants to be silent for longer, or for ever, may not
@@ -99,6 +106,10 @@ class ProbeTaken(Effect, frozen=True, kw_only=True):
     size: int
 
 
+class TurnedAround(Effect, frozen=True, kw_only=True):
+    """The peer listens on this connection now: it is ours as if we had dialled it. The last effect."""
+
+
 class LinkState(StrEnum):
     """Where a link is."""
 
@@ -106,6 +117,8 @@ class LinkState(StrEnum):
     GREETING = "greeting"
     UP = "up"
     PROBED = "probed"
+    TURNING = "turning"
+    TURNED = "turned"
     CLOSED = "closed"
 
 
@@ -116,7 +129,8 @@ class LinkTimer(StrEnum):
     KEEP_ALIVE = "keep-alive"
 
 
-WELCOMED: Final = (LinkState.UP, LinkState.PROBED)  # the peer hears why it is sent away
+ENDED: Final = (LinkState.CLOSED, LinkState.TURNED)
+WELCOMED: Final = (LinkState.UP, LinkState.PROBED, LinkState.TURNING)  # the peer hears why it is sent away
 
 
 class IncomingLink(TableMachine):
@@ -140,7 +154,7 @@ class IncomingLink(TableMachine):
         self._heard_us = 0
 
     def handle(self, event: Event, now_us: int) -> list[Effect]:
-        return [] if self.state is LinkState.CLOSED else super().handle(event, now_us)
+        return [] if self.state in ENDED else super().handle(event, now_us)
 
     def heard(self, now_us: int) -> None:
         """The peer gave a sign of life."""
@@ -171,6 +185,9 @@ class IncomingLink(TableMachine):
             return self._refuse(PROTOCOL_ERROR, "a link must say which cluster it comes from")
         if PROPERTY_PROBE in said:
             return self._welcome_probe()
+        if PROPERTY_TURN in said:
+            self.state = LinkState.TURNING
+            return [SendPacket(packet=ConnAckPacket(reason_code=ConnAckReasonCode.SUCCESS))]
         keep_alive_s = min(packet.keep_alive or KEEP_ALIVE_MAX_S, KEEP_ALIVE_MAX_S)
         self._patience_us = keep_alive_s * _PATIENCE_US
         self._heard_us = now_us
@@ -216,6 +233,16 @@ class IncomingLink(TableMachine):
                 name = type(packet).__name__.removesuffix("Packet").upper()
                 return self._disconnect(PROTOCOL_ERROR, f"a probe may not send this {name}")
 
+    # ── connections that are turned around ──────────────────────────────────────────────────────────────────
+
+    def _turn(self, event: PacketArrived, now_us: int) -> list[Effect]:
+        if not isinstance(event.packet, PingReqPacket):
+            return self._disconnect(
+                PROTOCOL_ERROR, "a peer that turns a connection around sends a PINGREQ first"
+            )
+        self.state = LinkState.TURNED
+        return [CancelTimer(name=LinkTimer.CONNECT_DEADLINE), TurnedAround()]
+
     # ── links ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_packet(self, event: PacketArrived, now_us: int) -> list[Effect]:
@@ -234,6 +261,8 @@ class IncomingLink(TableMachine):
     def _on_timer(self, event: TimerFired, now_us: int) -> list[Effect]:
         if event.name == LinkTimer.CONNECT_DEADLINE and self.state is LinkState.GREETING:
             return self._close(KEEP_ALIVE_TIMEOUT, "no CONNECT came in time")
+        if event.name == LinkTimer.CONNECT_DEADLINE and self.state is LinkState.TURNING:
+            return self._close(KEEP_ALIVE_TIMEOUT, "the peer did not turn the connection around in time")
         if event.name == LinkTimer.KEEP_ALIVE and self.state is LinkState.PROBED:
             return self._disconnect(KEEP_ALIVE_TIMEOUT, f"a probe takes {PROBE_US // 1_000_000} s at most")
         if event.name != LinkTimer.KEEP_ALIVE or self.state is not LinkState.UP:
@@ -276,6 +305,7 @@ class IncomingLink(TableMachine):
         (LinkState.GREETING, PacketArrived): _greet,
         (LinkState.UP, PacketArrived): _on_packet,
         (LinkState.PROBED, PacketArrived): _on_probe,
+        (LinkState.TURNING, PacketArrived): _turn,
         ("*", TimerFired): _on_timer,
         ("*", WireFailed): _on_wire_failure,
         ("*", PeerClosed): _on_peer_closed,

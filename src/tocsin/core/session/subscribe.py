@@ -80,6 +80,11 @@ class Subscriptions:
         """Ask this before a filter (of a shared subscription, what follows the group) is granted."""
         self._may = may
 
+    def close(self) -> None:
+        """The client may subscribe to nothing more; who answered for its rights is not held any longer."""
+        if self._may is not None:
+            self._may = _nothing
+
     def add(self, packet: SubscribePacket) -> tuple[list[Subscribe], list[SubAckReasonCode], str | None]:
         """The subscriptions to make, the reason code of each filter, and the reason of the first refusal."""
         granted: list[Subscribe] = []
@@ -194,6 +199,8 @@ class Subscriptions:
 
 def _request_of(packet: SubscribePacket) -> tuple[str, str | None]:
     """The request that a packet's user properties are, as text; or why it cannot be read."""
+    if not packet.user_properties:
+        return "", None
     said = properties_of(REQUEST_PREFIX, packet.user_properties)
     if not said:
         return "", None
@@ -214,3 +221,7 @@ def _absence(pattern: str) -> UnsubAckReasonCode:
 
 def _size(name: str) -> int:
     return len(name.encode()) + STORED_BYTES
+
+
+def _nothing(topic_filter: str) -> bool:
+    return False

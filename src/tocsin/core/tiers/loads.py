@@ -51,6 +51,7 @@ class TierLoads:
         self.reports: dict[str, _Report] = {}
         self._rates = tuple(Rate() for _ in range(SLOTS))
         self._slots = Slots()
+        self._speed = 0.0  # of the mean member
         self.moved_us: dict[int, int] = {}  # slot → when it got another carrier; for a while
 
     def follow(self, slots: Slots, now_us: int) -> None:
@@ -69,6 +70,9 @@ class TierLoads:
     def heard(self, load: Load, now_us: int) -> None:
         """A member has told what it carries."""
         self.reports[load.broker] = _Report(load, now_us)
+        speeds = self._speeds()
+        if speeds:
+            self._speed = sum(speeds.values()) / len(speeds)
         own = [slot for slot, carrier in enumerate(self._slots.carriers) if carrier == load.broker]
         if not own:
             return
@@ -105,6 +109,21 @@ class TierLoads:
     def messages(self) -> float:
         """That the tier carries in a second."""
         return sum(each.messages for each in self._rates)
+
+    @property
+    def speed(self) -> float:
+        """How many messages a second one member can carry, as was measured when members were busy enough; 0: never."""
+        return self._speed
+
+    def carried_by(self, member: str) -> int:
+        """The messages a second that a member has told."""
+        report = self.reports.get(member)
+        return 0 if report is None else report.load.messages_s
+
+    def told_nothing(self, member: str, since_us: int) -> bool:
+        """Whether a member has told since then that nothing goes over it."""
+        report = self.reports.get(member)
+        return report is not None and report.at_us >= since_us and not report.load.messages_s
 
     def look(self, distance: Callable[[str, str], int]) -> TierLoad:
         """What the tier carries, as far as it is known."""

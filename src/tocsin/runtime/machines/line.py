@@ -10,13 +10,13 @@ import socket
 import ssl
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol, cast
 
 import msgspec
 from mqtt5 import ConnAckPacket, ConnectPacket, DisconnectPacket, Packet, PingReqPacket, PingRespPacket
 
-from tocsin.core.links.dialler import Dialler, DiallerState
+from tocsin.core.links.dialler import Dialler, DiallerState, DiallerTimer
 from tocsin.core.links.signals import (
     Alarmed,
     Closing,
@@ -33,7 +33,7 @@ from tocsin.core.links.signals import (
     Pinging,
     Up,
 )
-from tocsin.core.machine import Effect, Started
+from tocsin.core.machine import Effect, Started, TimerFired
 from tocsin.core.session.signals import SendPacket
 from tocsin.errors import WireError
 from tocsin.runtime.machines.clock import random_bits
@@ -78,6 +78,9 @@ class Endpoint(msgspec.Struct, frozen=True):
     web: bool = False  # over WebSocket
     proof: Proof | None = (
         None  # instead of ``tls``: nothing is sent before the server has proven its identity
+    )
+    waits: Callable[[], Awaitable[asyncio.Transport]] | None = (
+        None  # for a connection from there: it cannot be dialled
     )
 
 
@@ -170,6 +173,16 @@ class Line:
         before."""
         self.send(PingReqPacket())
         self._fences.append((self._asked, then))
+
+    def hurry(self) -> None:
+        """Dial now, if only the back-off is waited for."""
+        if self._machine.state is DiallerState.WAITING:
+            self._post(TimerFired(name=DiallerTimer.RETRY, cause=self._cause))
+
+    def lend(self, make: Callable[[], asyncio.Protocol]) -> None:
+        """Hand this connection to another protocol, from what comes next on; it is made when something comes."""
+        if self._call is not None:
+            self._call.borrower = make
 
     def fail(self, reason: str) -> None:
         """Give this connection up, as if it had broken."""
@@ -268,6 +281,8 @@ class _Call(asyncio.Protocol):
             None  # there before ``transport`` where WebSocket is between them
         )
         self.transport: asyncio.Transport | None = None
+        self.borrower: Callable[[], asyncio.Protocol] | None = None  # who has the connection from now on
+        self._borrowed: asyncio.Protocol | None = None
         self.gone = asyncio.Event()
 
     def dial(self, to: Endpoint) -> None:
@@ -276,6 +291,11 @@ class _Call(asyncio.Protocol):
     async def _dial(self, to: Endpoint) -> None:
         outer = WebCall(self, to.host, to.port, self._packet_max_bytes) if to.web else self
         self._proof = to.proof
+        if to.waits is not None:
+            transport = await to.waits()
+            transport.set_protocol(self)
+            self.connection_made(transport)
+            return
         context = to.tls if to.proof is None else to.proof.context
         try:
             loop = asyncio.get_running_loop()
@@ -336,6 +356,12 @@ class _Call(asyncio.Protocol):
             self._line.filled(self, False)
 
     def data_received(self, data: bytes) -> None:
+        if self.borrower is not None and self._borrowed is None and self.transport is not None:
+            self._borrowed = self.borrower()
+            self._borrowed.connection_made(self.transport)
+        if self._borrowed is not None:
+            self._borrowed.data_received(data)
+            return
         for item in self._decoder.feed(data):
             if self._line is None:
                 return
@@ -346,6 +372,8 @@ class _Call(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.gone.set()
+        if self._borrowed is not None:
+            self._borrowed.connection_lost(error)
         if self._line is not None:
             closed = error is None or isinstance(error, ConnectionResetError | BrokenPipeError)
             reason = str(error) if error else "the peer closed the connection"

@@ -151,6 +151,8 @@ class Wires:
 
     def _dial(self, caller: Address, effect: Dial) -> None:
         target = self._node_of(effect.host, effect.port)
+        if target is not None and not self._world.members(target):
+            target = None  # no node has that address
         delay_us = self._delay_us(caller, effect.host if target is None else target)
         self._world.schedule.at(
             self._world.now_us + delay_us, self._knock, (self._world.node(caller), target), effect

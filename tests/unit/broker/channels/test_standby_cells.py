@@ -21,6 +21,10 @@ class Recorded:
     def __init__(self) -> None:
         self.asked: list[tuple[str, tuple[str, ...], bool]] = []
         self.waiting: list[asyncio.Future[None]] = []
+        self.warmed_before: list[int] = []  # requests that were made by then
+
+    def warm(self) -> None:
+        self.warmed_before.append(len(self.asked))
 
     def stand_by(self, primary: str, names: tuple[str, ...]) -> asyncio.Future[None]:
         self.asked.append((primary, names, True))
@@ -48,7 +52,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_the_next_are_asked_for_when_the_last_are_stored() -> None:
     backend = Recorded()
-    standing_by = StandbyCellWriter(cast(BackendSubscriptions, backend))
+    standing_by = StandbyCellWriter(cast(BackendSubscriptions, backend), warm=backend.warm)
     names = tuple(map(str, range(2 * AT_ONCE + 1)))
     standing_by.prepare("p", names)
     assert len(standing_by) == len(names)
@@ -66,7 +70,7 @@ async def test_the_next_are_asked_for_when_the_last_are_stored() -> None:
 async def test_a_store_in_trouble_does_not_stop_it_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "STORED_S", 0.01)
     backend = Recorded()
-    standing_by = StandbyCellWriter(cast(BackendSubscriptions, backend))
+    standing_by = StandbyCellWriter(cast(BackendSubscriptions, backend), warm=backend.warm)
     standing_by.prepare("p", tuple(map(str, range(AT_ONCE + 1))))
     async with running(standing_by):
         await until(lambda: len(backend.asked) == 2)
@@ -74,7 +78,7 @@ async def test_a_store_in_trouble_does_not_stop_it_for_ever(monkeypatch: pytest.
 
 async def test_a_cell_that_is_given_up_before_its_turn_is_never_requested() -> None:
     backend = Recorded()
-    standing_by = StandbyCellWriter(cast(BackendSubscriptions, backend))
+    standing_by = StandbyCellWriter(cast(BackendSubscriptions, backend), warm=backend.warm)
     standing_by.prepare("p", ("a", "b"))
     standing_by.prepare("q", ("a",))
     standing_by.unprepare("p", ("a",))
@@ -84,3 +88,15 @@ async def test_a_cell_that_is_given_up_before_its_turn_is_never_requested() -> N
     async with running(standing_by):
         await until(lambda: len(backend.asked) == 3)
     assert sorted(backend.asked) == [("p", ("b",), True), ("q", ("a",), True), ("s", ("d",), False)]
+
+
+async def test_a_backup_gets_ready_to_read_results_before_any_takeover() -> None:
+    backend = Recorded()
+    standing_by = StandbyCellWriter(cast(BackendSubscriptions, backend), warm=backend.warm)
+    standing_by.unprepare("p", ("a",))
+    async with running(standing_by):
+        await until(lambda: len(backend.asked) == 1)
+        assert backend.warmed_before == [], "nobody's results are expected"
+        standing_by.prepare("p", ("b",))
+        await until(lambda: len(backend.asked) == 2)
+    assert backend.warmed_before == [1]

@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from tocsin.broker.delivery.wills import Wills
+from tocsin.config import Budgets
+from tocsin.core.budgets.budget import Budget, Kind, bounds_of
 from tocsin.model.publication import Publication
 from tocsin.wire.internal.replication import Bequest
 
@@ -92,3 +94,20 @@ async def test_a_waiting_will_is_visible_and_its_end_is_announced() -> None:
         while len(settled) < 3:
             await asyncio.sleep(0)
     assert settled[-1] == "due"
+
+
+async def test_a_will_under_way_counts_though_its_user_is_over_the_bound() -> None:
+    """What was read of stored sessions may be over the bound by its slack; wills must not go uncounted for that."""
+    budget = Budget(bounds_of(Budgets(sessions_bytes=1 << 20)))
+    restored = budget.account("")
+    restored.charge(Kind.SESSIONS, restored.limit(Kind.SESSIONS))
+    other = budget.account("")
+    while other.charge(Kind.SESSIONS, 100_000) is None:
+        other = budget.account("")
+    held: list[Callable[[], None]] = []
+    wills = Wills(lambda will, told: held.append(told), failed=broken, budget=budget)
+    before = budget.figures()[Kind.SESSIONS].used
+    wills.give_out("c", WILL)
+    assert budget.figures()[Kind.SESSIONS].used > before
+    held[0]()
+    assert budget.figures()[Kind.SESSIONS].used == before

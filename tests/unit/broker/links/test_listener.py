@@ -17,6 +17,7 @@ from tocsin.broker.links import listener as link_listener
 from tocsin.broker.links.link import Link, LinkSecurity
 from tocsin.broker.links.listener import LinkListener
 from tocsin.broker.links.probes import Probes
+from tocsin.broker.links.turned import TurnedConnections
 from tocsin.config import Limits
 from tocsin.core.links import incoming as incoming_link
 from tocsin.core.links.signals import Ending
@@ -301,6 +302,7 @@ async def test_new_certificates_are_loaded_and_a_removed_authority_ends_its_link
         heard,
         lambda peer, topic, payload: None,
         lambda transport: asyncio.Protocol(),
+        TurnedConnections(),
     )
     listening = socket.create_server(("127.0.0.1", 0))
     listening.setblocking(False)

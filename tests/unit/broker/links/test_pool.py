@@ -23,7 +23,7 @@ class Link:
         self.info = info
         self.quiet = quiet
         self.opened = self.closed = self.up = self.tried = False
-        self.pinged = 0
+        self.pinged = self.late = 0
 
     def open(self) -> None:
         self.opened = True

@@ -8,9 +8,9 @@ from mqtt5 import (
     ConnectPacket,
 )
 
-from tocsin.core.links.dialler import Dialler
-from tocsin.core.links.signals import Dial, Dialled, Down, Heard
-from tocsin.core.machine import Effect, SetTimer, Started
+from tocsin.core.links.dialler import Dialler, DiallerTimer
+from tocsin.core.links.signals import Dial, Dialled, Down, FlowSeen, Heard, LookAtFlow
+from tocsin.core.machine import Effect, SetTimer, Started, TimerFired
 from tocsin.core.session.signals import SendPacket
 
 GREETING = ConnectPacket("me", keep_alive=10)
@@ -24,6 +24,12 @@ def dialler_up(*, redial: bool = True, follow: bool = False, home: str = "") -> 
     dialler.handle(Heard(packet=ConnAckPacket()), 0)
     assert dialler.state == "up"
     return dialler
+
+
+def unanswered(dialler: Dialler, now_us: int) -> list[Effect]:
+    """What follows when the peer has not answered by the next PINGREQ, and nobody can tell how bytes flow."""
+    assert kinds(dialler.handle(TimerFired(name=DiallerTimer.PING), now_us)) == [LookAtFlow]
+    return dialler.handle(FlowSeen(flow=None), now_us)
 
 
 def kinds(effects: list[Effect]) -> list[type[Effect]]:

@@ -13,6 +13,7 @@ from tests.unit.core.links.diallers import (
     dialler_up,
     kinds,
     timer,
+    unanswered,
 )
 from tocsin.core.links.dialler import Dialler, DiallerTimer
 from tocsin.core.links.signals import HangUp, Heard, Lost, Pinging
@@ -49,9 +50,7 @@ def test_nobody_is_asked_while_there_is_no_connection() -> None:
 def test_data_written_to_a_silent_peer_must_not_arrive_later() -> None:
     dialler = dialler_up()
     dialler.handle(TimerFired(name=DiallerTimer.PING), 5_000_000)
-    (hung_up,) = [
-        e for e in dialler.handle(TimerFired(name=DiallerTimer.PING), 10_000_000) if isinstance(e, HangUp)
-    ]
+    (hung_up,) = [e for e in unanswered(dialler, 10_000_000) if isinstance(e, HangUp)]
     assert hung_up.abrupt
     dialler = dialler_up()
     (hung_up,) = [e for e in dialler.handle(Lost(reason="reset"), 10_000_000) if isinstance(e, HangUp)]

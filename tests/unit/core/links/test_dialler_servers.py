@@ -24,6 +24,7 @@ from tests.unit.core.links.diallers import (
     timer,
     told,
     turns,
+    unanswered,
 )
 from tocsin.core.links.dialler import REFERRALS_MAX, Dialler, DiallerTimer
 from tocsin.core.links.signals import Dial, Dialled, Heard, Lost
@@ -330,7 +331,7 @@ def test_a_home_that_no_longer_answers_is_passed_over_once() -> None:
     dialler.handle(Dialled(), 0)
     dialler.handle(Heard(packet=told(("broker", "north-1"), ("server", "other:1"))), 0)
     dialler.handle(TimerFired(name=DiallerTimer.PING), 5_000_000)
-    effects = dialler.handle(TimerFired(name=DiallerTimer.PING), 10_000_000)
+    effects = unanswered(dialler, 10_000_000)
     assert down(effects).retry_us == 0
     assert dials(effects) == [(("other", 1), 0)]
     dialler.handle(Lost(reason="refused"), 10_000_000)
@@ -350,7 +351,7 @@ def test_another_server_that_no_longer_answers_has_it_begin_at_home() -> None:
     dialler.handle(Heard(packet=told(("server", "other:1"), ("server", "more:1"))), 200_000)
     assert dialler.state == "up"
     dialler.handle(TimerFired(name=DiallerTimer.PING), 5_000_000)
-    dialler.handle(TimerFired(name=DiallerTimer.PING), 10_000_000)
+    unanswered(dialler, 10_000_000)
     assert dialler.state == "waiting"
 
 
@@ -360,5 +361,5 @@ def test_who_does_not_redial_passes_nobody_over() -> None:
     dialler.handle(Dialled(), 0)
     dialler.handle(Heard(packet=ConnAckPacket()), 0)
     dialler.handle(TimerFired(name=DiallerTimer.PING), 5_000_000)
-    dialler.handle(TimerFired(name=DiallerTimer.PING), 10_000_000)
+    unanswered(dialler, 10_000_000)
     assert dialler.state == "closed"

@@ -17,6 +17,11 @@ LARGE = 4 << 20  # more than the kernels on both sides hold
 class Owner:
     """The line that a call belongs to."""
 
+    ahead_max_bytes = None
+
+    def filled(self, call: _Call, full: bool) -> None:
+        """It may be as full as it likes."""
+
     def __init__(self) -> None:
         self.up = asyncio.Event()
 

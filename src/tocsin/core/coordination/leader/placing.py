@@ -118,6 +118,11 @@ class Placing:
             if member in self._state.members
         }
 
+    def loads_of(self, tier: str) -> TierLoads | None:
+        """What members of a tier have told."""
+        known = self._tiers.get(tier)
+        return None if known is None else known.loads
+
     def load(self, tier: str) -> TierLoad:
         """What a tier carries, for looking."""
         return self._tiers[tier].loads.look(self._distance)

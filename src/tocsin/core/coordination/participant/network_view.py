@@ -67,7 +67,9 @@ TOPICS_MAX: Final = 4_096  # streams that are not judged again; the oldest goes
 class NetworkView:
     """The network as one broker knows it from its notices."""
 
-    def __init__(self) -> None:
+    def __init__(self, outward: str | None = None) -> None:
+        """``outward``: the cluster of a broker that others cannot dial; so it has links to all that may send to it."""
+        self._outward = outward
         self.routes: dict[Route, None] = {}  # what the forwarding table holds, oldest first
         self.peers: dict[str, BrokerInfo] = {}  # of those routes, of detours, and of brokers that it watches
         self.quiet: frozenset[str] = frozenset()  # of them, those that it only watches
@@ -165,9 +167,10 @@ class NetworkView:
         lost = set(self.vacancies)
         effects += self._take_places(places, stands_in, fresh)
         before, self.bypass = self.bypass, bypass
-        tiers_before, self.tiers = self.tiers, tiers
+        retiered = self.tiers != tiers
+        self.tiers = tiers
         back = not lost <= self.vacancies.keys()
-        routed = self._take_routes(added, removed, infos, again=back or tiers_before != tiers)
+        routed = self._take_routes(added, removed, infos, back=back, retiered=retiered)
         if before.around != bypass.around:
             routed.append(DetoursChanged(around=dict(bypass.around)))
         return [*routed, *effects]
@@ -207,9 +210,10 @@ class NetworkView:
         removed: Mapping[Route, None],
         infos: Mapping[str, BrokerInfo],
         *,
-        again: bool,
+        back: bool,
+        retiered: bool,
     ) -> list[Effect]:
-        """``again``: routes are to be looked at again, as a broker is lost no longer, or tiers are others."""
+        """Routes are looked at again if a broker is ``back``, which was lost, or if tiers are others (``retiered``)."""
         came = [route for route in added if route not in self.routes]
         went = [route for route in removed if route in self.routes]
         for route in came:
@@ -228,9 +232,12 @@ class NetworkView:
         for gate, slots in self.tiers.items():
             if gate in self._routes_to:
                 carrying |= slots.members & self._members.keys()
-        quiet = frozenset(peer.id for peer in self._backed.watched) - carrying
+        quiet = frozenset(peer.id for peer in self._backed.watched)
+        if self._outward is not None:
+            quiet |= {each for each, info in self._members.items() if info.cluster != self._outward}
+        quiet -= carrying
         peers = {peer: known[peer] for peer in sorted(carrying | quiet)}
-        if not came and not went and (peers, quiet) == (self.peers, self.quiet) and not again:
+        if not came and not went and (peers, quiet) == (self.peers, self.quiet) and not back and not retiered:
             return []
         self.peers, self.quiet = peers, quiet
         changed = RoutesChanged(
@@ -238,7 +245,7 @@ class NetworkView:
             removed=tuple(went),
             peers=tuple(peers.values()),
             quiet=quiet,
-            tiers=dict(self.tiers),
+            tiers=dict(self.tiers) if retiered else None,
         )
         return [changed]
 

@@ -132,7 +132,7 @@ class Participant(TableMachine):
     ) -> None:
         """``substitute``: it has the name of a lost broker, and gives it back rather than rejoin."""
         self._substitute = substitute
-        self.picture = NetworkView()
+        self.picture = NetworkView(info.cluster if info.outward else None)
         self.epoch = 0  # of the newest leader that was heard of
         self.level = 0  # of the network, as far as it is known: what needs a higher one is not done
         self._info = info

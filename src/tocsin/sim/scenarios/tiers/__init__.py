@@ -3,7 +3,8 @@
 Clients publish at QoS 0 at every broker, also at a routing broker, and some are subscribed there. Routing brokers come
 and go, fail and freeze, links to them are cut, and an operator empties them while messages flow: slots move from one
 member to another, some with a pause and some at once. Some topics have much more traffic than others, so that members
-that carry as many slots do not carry alike; any strategy may even that out.
+that carry as many slots do not carry alike; any strategy may even that out. One edge broker may be outward: nobody can
+dial it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Final
 import msgspec
 
 from tocsin.config import Settings
+from tocsin.config.broker import Broker
 from tocsin.config.membership import Membership
 from tocsin.config.routing import Routing
 from tocsin.core.tiers.strategies import KINDS, Kind
@@ -51,6 +53,8 @@ SETTINGS: Final = Settings(
     ),
     membership=Membership(heartbeat_ms=1_000),
 )
+OUTWARD: Final = "north-1"  # the only broker of its cluster
+NOWHERE: Final = "behind-nat"  # the host at which other brokers would dial it
 COORDINATORS: Final = ("coordinator-1", "coordinator-2")
 ROUND_TRIPS_US: Final = (
     500,
@@ -82,7 +86,12 @@ def build(
     """Fill a world; ``cuts``, ``drains`` and ``balance``, the strategy, take the place of what is drawn."""
     chance = world.chances.of("tiers")
     kind = chance.one_of(KINDS) if balance is None else balance
-    stage = Stage(world, msgspec.structs.replace(SETTINGS, routing=Routing(balance=kind)))
+    settings = msgspec.structs.replace(SETTINGS, routing=Routing(balance=kind))
+    if world.chances.of("outward").below(2):
+        settings = msgspec.structs.replace(
+            settings, brokers=tuple(_outward(each) for each in settings.brokers)
+        )
+    stage = Stage(world, settings)
     stage.add_coordinators(*COORDINATORS)
     stage.add_brokers()
     _spread(world)
@@ -108,6 +117,13 @@ def build(
         Agreed(EDGES, HUBS, made_drains),
         AllRunning(),
     ]
+
+
+def _outward(broker: Broker) -> Broker:
+    """The same broker; if it is OUTWARD, behind NAT."""
+    if broker.id != OUTWARD:
+        return broker
+    return msgspec.structs.replace(broker, outward=True, advertise=NOWHERE)
 
 
 def _spread(world: World) -> None:

@@ -6,9 +6,8 @@ import msgspec
 
 from tocsin.core.coordination.participant.network_view import NetworkView
 from tocsin.core.coordination.participant.signals import RoutesChanged
-from tocsin.core.coordination.state.outcome import Outcome
 from tocsin.core.coordination.state.snapshot import restore, take
-from tocsin.core.coordination.state.state import State
+from tocsin.core.coordination.state.state import Outcome, State
 from tocsin.core.tiers.slots import SLOTS
 from tocsin.model.network import BrokerInfo, Role
 from tocsin.wire.internal.commands import (
