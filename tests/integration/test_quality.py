@@ -7,6 +7,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -24,9 +25,10 @@ from mqtt5 import (
 from tests.integration.peers import Connect, Peers
 from tests.integration.running import DEADLINE_S, Heard, until, up
 from tests.unit.broker.harness import Peer
-from tocsin.client import Client, Offer, QualityInvalid, Request
+from tocsin.client import Client, Durability, Offer, QualityInvalid, Request
 from tocsin.client.blocking import Subscription
 from tocsin.errors import DeadlineExceeded
+from tocsin.model.quality import EVERYTHING
 
 SOON_S = 1.0  # in which a message that is not to come would have come
 
@@ -364,3 +366,41 @@ async def test_messages_over_their_budget_are_delivered_and_told(connect: Connec
     told = json.loads(news.payload)
     assert told["budget"] == "1us" and told["total"] == told["change"] == 1 and told["longest"].endswith("us")
     assert any(each.payload == b"1" for each in got)
+
+
+def test_a_new_subscription_gets_the_last_messages_and_then_what_comes(network: dict[str, Any]) -> None:
+    with Client(url(network, "north-1")) as sensor, Client(url(network, "south-1")) as reader:
+        for number in range(10):
+            sensor.publish(f"past/{number % 2}", number, qos=1)
+        request = Request(durability=Durability.PERSISTENT, history=3)
+        with reader.subscribe("past/+", qos=1, request=request) as late:
+            for number in range(10, 14):
+                sensor.publish(f"past/{number % 2}", number, qos=1)
+            got = [late.get(DEADLINE_S).json() for _ in range(10)]
+            assert got == [4, 5, 6, 7, 8, 9, 10, 11, 12, 13], "three of each topic, and all that came"
+            with pytest.raises(DeadlineExceeded):
+                late.get(0.3)
+
+
+def publish_all(sensor: Client, topic: str, numbers: range) -> None:
+    for number in numbers:
+        sensor.publish(topic, number, qos=2)
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_history_and_live_messages_meet_without_a_gap_or_a_repeat(network: dict[str, Any], qos: int) -> None:
+    topic, count = f"seam/{qos}", 400
+    with Client(url(network, "north-2")) as sensor, Client(url(network, "south-2")) as reader:
+        for number in range(count // 2):
+            sensor.publish(topic, number, qos=1 + (number % 2))
+        request = Request(durability=Durability.TRANSIENT, history=EVERYTHING)
+        with (
+            reader.subscribe("other", qos=qos),
+            ThreadPoolExecutor() as pool,
+            reader.subscribe(topic, qos=qos, request=request) as late,
+        ):
+            rest = pool.submit(publish_all, sensor, topic, range(count // 2, count))
+            assert [late.get(DEADLINE_S).json() for _ in range(count)] == list(range(count))
+            rest.result()
+            with pytest.raises(DeadlineExceeded):
+                late.get(0.3)

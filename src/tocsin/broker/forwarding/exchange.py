@@ -189,6 +189,7 @@ class Exchange:
             keep=lambda query, user, wanted: self.queries.keep_offers(query, user, wanted),
             publishers=registry,
             gone=gone,
+            find=lambda topic: self._table.resolve(topic).requesting,
         )
         self.queries = Queries(self._table, self._tell, queries_changed, self.requests)
         self.outbox = outbox
@@ -237,6 +238,8 @@ class Exchange:
         self._forward(fanout, packet, excluded, (), ())
         if fanout.origin or fanout.origin_here:
             self._add_peers(with_stamp(packet, stamp), None, fanout.origin, fanout.origin_here)
+        if stamp.reliable:
+            self.requests.resending.publish(Publication.of(packet, topic, source.client_id), stamp)
         if fanout.requesting:
             self.requests.give(fanout.requesting, packet, topic, source.client_id, stamp)
         if fanout.shares:
