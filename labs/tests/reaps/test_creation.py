@@ -36,7 +36,7 @@ def test_a_remote_takeover_creates_what_a_local_one_had_prepared() -> None:
 
 def test_processor_time_that_jumps_is_no_line() -> None:
     found = results()
-    jumps = zip(PAPERS, (0.01, 0.05, 0.02, 0.03), strict=True)
+    jumps = zip(PAPERS, (0.01, 0.05, 0.02, 0.03), strict=True)  # seconds
     found.needed = [Needed("remote", size, [spent, 9.0]) for size, spent in jumps]
     linear = "remote, processor: fail-over time grows linearly with subscribers"
     assert holds(found)[linear] is False
@@ -52,16 +52,17 @@ async def test_ways_and_numbers_take_turns_until_it_is_cut(
     async def takeover(way: measuring.Way, clients: int, subscriptions: int, *, resident: bool) -> _Spent:
         assert clients == subscriptions and resident
         asked.append((way, clients))
-        if len(asked) == 9:
+        if len(asked) == 13:
             stage.cut()
         return _Spent(clients / 1_000, 0.001)
 
     monkeypatch.setattr(measuring, "takeover", takeover)
     found = results()
     await creation.run(found, stage, 3)
-    assert asked[:3] == [("local", 23), ("remote", 23), ("local", 50)] and len(asked) == 9
+    assert asked[:3] == [("local", 23), ("remote", 23), ("local", 50)] and len(asked) == 13
     assert found.partial and "cut short" in creation.heading(found)
     assert found.needed[0] == Needed("local", 23, [0.024, 0.024])
+    assert msgspec.json.decode((tmp_path / "results.json").read_bytes(), type=Results) == found
 
 
 def test_what_was_found_is_written_drawn_and_read_again(tmp_path: Path) -> None:
