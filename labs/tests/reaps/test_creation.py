@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tocsin.cli.main import main
 from tocsin_labs.reaps import creation, measuring, rates
 from tocsin_labs.reaps.creation import PAPERS, Needed, Results
 from tocsin_labs.reaps.measuring import _Spent
@@ -73,3 +74,12 @@ def test_what_was_found_is_written_drawn_and_read_again(tmp_path: Path) -> None:
     assert creation.draw(found, tmp_path) == f"pictures are in {tmp_path}"
     assert (tmp_path / "creation.png").read_bytes().startswith(b"\x89PNG")
     assert len((tmp_path / "creation.csv").read_text().splitlines()) == 1 + len(found.takeovers) + 8
+
+
+def test_the_quick_form_needs_no_network_and_says_what_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["lab", "reaps", "creation", "--quick", "--out", str(tmp_path)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "the paper says" in out and "without what else the machine did" in out
+    assert "processor" not in (tmp_path / "creation.csv").read_text()
