@@ -105,7 +105,12 @@ def test_an_interrupted_experiment_keeps_what_it_has_and_leaves_nothing_running(
 
 
 @pytest.mark.parametrize(
-    ("options", "named"), [(("--only", "nothing"), "--only"), (("--scale", "-1"), "--scale")]
+    ("options", "named"),
+    [
+        (("--only", "nothing"), "--only"),
+        (("--scale", "-1"), "--scale"),
+        (("--peer", "nowhere"), "'nowhere' is not an address"),
+    ],
 )
 def test_bad_options_are_refused_in_words(tmp_path: Path, options: tuple[str, ...], named: str) -> None:
     process = lab(tmp_path, *options)

@@ -146,8 +146,8 @@ def creation(
 ) -> None:
     """Figure 3b of the REAPS paper without the machine's other work: why a takeover is as long as it is.
 
-    23, 50, 74 and 97 subscribers at a broker that is killed: the processor time that its local or remote backup and the
-    store need, six times each, on real processes; and the same in virtual time, where the remote backup creates
+    23 to 400 subscribers at a broker that is killed: the processor time that its local or remote backup and the store
+    need, four times each, on real processes; and the same in virtual time, where the remote backup creates
     subscriptions in bulk, as Tocsin does, or one by one, as in the paper. About eight minutes.
 
         tocsin lab reaps creation --out results

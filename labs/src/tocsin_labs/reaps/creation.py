@@ -1,7 +1,7 @@
 """Fig 3b without the machine's other work: how a takeover's length follows from the number of subscribers, and why.
 
-A broker fails with as many subscribers as the paper's, of one subscription each. Its local backup has prepared these;
-its remote backup creates them.
+A broker fails with as many subscribers as the paper's, and with more, of one subscription each. Its local backup has
+prepared these; its remote backup creates them.
 
 - **On real processes**, in processor time of the backup and of the store (``measuring``): what else the machine does
   disturbs that little. The backup has a subscriber of its own, as all brokers of the prototype have.
@@ -42,7 +42,7 @@ WAYS: Final[tuple[Way, ...]] = ("local", "remote", "remote, one by one")
 COLOURS: Final = {"local": "#2e5cb8", "remote": "#7d3c98", "remote, one by one": "#e67e22"}
 PAPERS: Final = (23, 50, 74, 97)  # subscribers of the paper's figure
 SIZES: Final = (*PAPERS, 200, 400)
-ROUNDS: Final = 6
+ROUNDS: Final = 4
 HOP_S: Final = 0.00005  # from one process of a machine to another
 VIRTUAL: Final = "in virtual time"
 COMMAND: Final = "tocsin lab reaps creation"
@@ -92,12 +92,13 @@ async def run(results: Results, stage: Stage, rounds: int) -> None:
     found: dict[tuple[measuring.Way, int], list[float]] = {}
     write(results, stage.out)
     for turn in range(rounds):
-        for size in PAPERS:
+        for size in SIZES:
             for way in measuring.BACKUPS:
                 if stage.is_cut:
                     results.partial = True
+                    write(results, stage.out)
                     return
-                done = sum(map(len, found.values())) / (rounds * len(PAPERS) * len(measuring.BACKUPS))
+                done = sum(map(len, found.values())) / (rounds * len(SIZES) * len(measuring.BACKUPS))
                 stage.tell(f"{way} takeover of {size} clients, {turn + 1} of {rounds}", done)
                 spent = await measuring.takeover(way, size, size, resident=True)
                 found.setdefault((way, size), []).append(spent.broker + spent.store)
@@ -117,13 +118,12 @@ def _take_over(way: Way, subscribers: int, measured: Measured) -> Timed:
 
 
 def points(results: Results) -> dict[str, list[tuple[int, float]]]:
-    """Subscribers and seconds of the paper's numbers, by what they are of."""
+    """Subscribers and seconds, by what they are of."""
     found: dict[str, list[tuple[int, float]]] = {}
     for each in results.needed:
         found.setdefault(f"{each.way}, processor", []).append((each.subscribers, each.least_s))
     for timed in results.takeovers:
-        if timed.subscribers in PAPERS:
-            found.setdefault(f"{timed.way}, {VIRTUAL}", []).append((timed.subscribers, timed.served_s))
+        found.setdefault(f"{timed.way}, {VIRTUAL}", []).append((timed.subscribers, timed.served_s))
     return found
 
 

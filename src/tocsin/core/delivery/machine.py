@@ -86,7 +86,7 @@ from tocsin.core.delivery.stored_session import StoredSession, within
 from tocsin.core.delivery.tracks import CatchingUp, MessagesTrack, ResultsTrack, checkpoint_later
 from tocsin.core.delivery.window import ALL_RESULTS, POSITION_IDS, WAIT, DeliveryWindow, Progress, hear
 from tocsin.core.filters import filter_type
-from tocsin.core.forwarding.table import Subscription
+from tocsin.core.forwarding.table import UNBEGUN, Subscription
 from tocsin.core.machine import Effect, Event, SetTimer, Stored, StoreFailed, Table, TableMachine, TimerFired
 from tocsin.errors import ProtocolViolation, StoreFull, Trimmed
 from tocsin.model.stream import Value
@@ -185,7 +185,8 @@ class ClientDelivery(TableMachine):
             began = [] if known else self._follow_results(Progress(since + 1), None, since)
             return [*began, *self._save_soon()]
         if not self.messages.subscribed(subscription):
-            since, most = subscription.since, self._receive_max
+            since = event.tail if subscription.since == UNBEGUN else subscription.since
+            most = self._receive_max
             self.messages.begin(Progress(since + 1), tail=since, receive_max=most, durable=False)
         return self._save_soon()
 
@@ -193,6 +194,7 @@ class ClientDelivery(TableMachine):
         if self.subscriptions.get(event.topic_filter) is not event.before:
             return []  # it is another one by now
         self.subscriptions[event.topic_filter] = event.subscription
+        self.messages.subscribed(event.subscription)  # a read that is under way did not look for it
         return self._save_soon()
 
     def _unsubscribe(self, event: Unsubscribed, now_us: int) -> list[Effect]:
