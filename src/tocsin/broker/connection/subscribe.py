@@ -35,6 +35,7 @@ from mqtt5 import RetainHandling, SubAckPacket, SubAckReasonCode
 
 from tocsin.broker.client import ClientConnection
 from tocsin.broker.delivery.durable import Durable
+from tocsin.broker.delivery.history import History, has_history
 from tocsin.broker.forwarding.exchange import Exchange
 from tocsin.broker.shared.group import NoMember
 from tocsin.core.budgets.budget import Kind, Refusal
@@ -52,7 +53,7 @@ from tocsin.core.filters import (
     filter_type,
     stored_filter,
 )
-from tocsin.core.forwarding.table import Subscription
+from tocsin.core.forwarding.table import UNBEGUN, Subscription
 from tocsin.core.quality.judging import Judge
 from tocsin.core.quality.offers import query_for, scope_of
 from tocsin.core.retained.kept import Kept
@@ -136,6 +137,7 @@ class ClientSubscriber:
         "_epoch",
         "_exchange",
         "_groups",
+        "_histories",
         "_holds",
         "_session",
         "_turn",
@@ -158,6 +160,7 @@ class ClientSubscriber:
         # Answers wait for these, in order. Made when needed: most clients need none.
         self._unsure: dict[_Saving, None] | None = None
         self._ended = False
+        self._histories: dict[str, asyncio.Task[None]] = {}  # of subscriptions that get theirs
 
     @property
     def _holder(self) -> str:
@@ -209,7 +212,27 @@ class ClientSubscriber:
         for name in self._client.delivery.subscriptions:
             if filter_type(name) is ListingFilter:
                 self._exchange.queries.listings.begin(self._client, name)
+        for name, subscription in tuple(self._client.delivery.subscriptions.items()):
+            if subscription.since == UNBEGUN:
+                self._tell_history(stored_filter(name))
         self.room_made()
+
+    def _tell_history(self, wanted: StoredFilter) -> None:
+        """Have the client get what the log has for a new subscription; then the subscription begins."""
+        subscription = self._client.delivery.subscriptions.get(wanted.name)
+        if subscription is None or subscription.since != UNBEGUN:
+            return
+        running = self._histories.get(wanted.name)
+        if running is not None and not running.done():
+            return
+
+        def begin(begun: Subscription) -> None:
+            before = self._client.delivery.subscriptions[wanted.name]
+            self._exchange.subscribe(self._client, wanted, begun, bound=False)
+            self._client.delivery.begins(wanted.name, before, begun)
+
+        history = History(self._client, self._durable.message_log, self._durable.retained, wanted.name, begin)
+        self._histories[wanted.name] = self._client.spawn(history.run())
 
     def room_made(self) -> None:
         """The client may take more of its groups' messages than before."""
@@ -245,6 +268,14 @@ class ClientSubscriber:
         match wanted:
             case SharedFilter():  # a group gets no retained messages (MQTT 5, section 3.3.1.3)
                 self._asked.append(_Asked(asked, ready=lambda: self._joined(wanted, subscription)))
+            case TopicFilter() | RequestFilter() | QueryFilter() if has_history(asked.request):
+                self._asked.append(
+                    _Asked(
+                        asked,
+                        ready=lambda: self._known(wanted, asked.request),
+                        begin=lambda: self._tell_history(wanted),
+                    )
+                )
             case QueryFilter() | ListingFilter():
                 known = self._exchange.queries.is_known(wanted) and not asked.request
                 self._asked.append(
@@ -267,7 +298,7 @@ class ClientSubscriber:
         """Have a subscription that is to no channel; None if it is refused."""
         delivery, name = self._client.delivery, asked.filter.name
         message_log = self._durable.message_log
-        since = message_log.tail
+        since = UNBEGUN if has_history(asked.request) else message_log.tail
         before = delivery.subscriptions.get(name)
         if before is not None:  # its options change; it is not a new one
             since = before.since
@@ -316,6 +347,8 @@ class ClientSubscriber:
 
     def _remove(self, wanted: StoredFilter) -> None:
         self._uncount(wanted.name)
+        if (history := self._histories.pop(wanted.name, None)) is not None:
+            history.cancel()
         self._exchange.unsubscribe(self._client, wanted)
         self._client.delivery.unsubscribed(wanted.name)
         if self._holds and isinstance(wanted, ChannelFilter | UnreadableFilter):
@@ -522,6 +555,12 @@ class ClientSubscriber:
         return (
             await self._offers_known(wanted, request) if isinstance(wanted, QueryFilter) and request else None
         )
+
+    async def _known(self, wanted: TopicFilter | RequestFilter | QueryFilter, request: str) -> Problem | None:
+        """Return when it is known what a request is about, or after a while; or why it is refused."""
+        if isinstance(wanted, QueryFilter):
+            return await self._answered(wanted, request)
+        return await self._offers_known(wanted, request)
 
     async def _offers_known(
         self, wanted: TopicFilter | RequestFilter | QueryFilter, request: str

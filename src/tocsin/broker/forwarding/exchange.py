@@ -70,7 +70,7 @@ from tocsin.wire.internal.relayed import TOPIC as CARRIED
 from tocsin.wire.mqtt.codec import PublishRun
 from tocsin.wire.mqtt.connect import V5, V311, Version
 from tocsin.wire.mqtt.frames import forward_frame
-from tocsin.wire.mqtt.topics import HERE_PREFIX, ONE_PREFIX
+from tocsin.wire.mqtt.topics import HERE_PREFIX, ONE_PREFIX, QUALITY_PREFIX
 
 _NOBODY: Final = OutletSet()
 
@@ -189,6 +189,7 @@ class Exchange:
             keep=lambda query, user, wanted: self.queries.keep_offers(query, user, wanted),
             publishers=registry,
             gone=gone,
+            find=lambda topic: self._table.resolve(topic).requesting,
         )
         self.queries = Queries(self._table, self._tell, queries_changed, self.requests)
         self.outbox = outbox
@@ -237,6 +238,8 @@ class Exchange:
         self._forward(fanout, packet, excluded, (), ())
         if fanout.origin or fanout.origin_here:
             self._add_peers(with_stamp(packet, stamp), None, fanout.origin, fanout.origin_here)
+        if stamp.reliable:
+            self.requests.resending.publish(Publication.of(packet, topic, source.client_id), stamp)
         if fanout.requesting:
             self.requests.give(fanout.requesting, packet, topic, source.client_id, stamp)
         if fanout.shares:
@@ -553,8 +556,9 @@ class Exchange:
         return True
 
     def _request(self, target: Client, name: str, scope: str, request: str) -> None:
-        """A subscription has this request, or (empty) none any more; nothing to do where nobody here has one."""
-        if request or self.requests.count:
+        """A subscription has this request, or (empty) none any more, or is about news; nothing to do where nobody here
+        has one."""
+        if request or self.requests.count or name.startswith(QUALITY_PREFIX):
             self.requests.subscribed(target, name, scope, request)
 
     def unsubscribe(self, target: Client, wanted: StoredFilter) -> None:
