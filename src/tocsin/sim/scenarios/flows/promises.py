@@ -55,6 +55,25 @@ class NothingLost(Invariant):
                 self.broken(f"the last message of {topic}, {source.number}, never came")
 
 
+class BothAreTold(Invariant):
+    """Of a stream and a subscription that do not match both ends are told; a publisher that is away then is not."""
+
+    name = "a mismatch is told to both ends"
+
+    def __init__(self, sink: Sink, sources: Mapping[str, Source]) -> None:
+        self._sink = sink
+        self._sources = sources
+
+    def finish(self, world: World) -> None:
+        for topic, source in self._sources.items():
+            told_us = self._sink.mismatches.get(topic)
+            if source.number and source.connected and told_us is None:
+                self.broken(f"{topic} does not match, and the subscriber was not told")
+            stayed = len(source.gaps) == 1 and source.away_us is None
+            if told_us is not None and stayed and topic not in source.mismatches:
+                self.broken(f"{topic} does not match, and its publisher was not told")
+
+
 class LivesAreTrue(Invariant):
     """Nobody is told lost who was never away for a lease; in the end it is known who is alive."""
 
