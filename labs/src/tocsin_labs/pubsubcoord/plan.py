@@ -46,7 +46,7 @@ class Failure(msgspec.Struct, frozen=True):
     """Hubs that fail under Figure 6's load."""
 
     ways: tuple[Way, ...] = ("nothing", "drained", "killed", "frozen")
-    topics: int = 100
+    topics: int = 60  # a LAN: as many as two processors can do without being late themselves
     locality: float = 0.1
     before_s: float = 3.0  # of each case, until something happens
     after_s: float = 12.0

@@ -18,11 +18,12 @@ SECOND: Final = "#e67e22"
 PEER: Final = "#2e5cb8"
 THEIRS: Final = "#555555"
 FLOOR: Final = "#27ae60"
+LATE_MS: Final = 15.0  # 99th percentile of the load's own lateness: above it a point is drawn hollow
 WINDOW: Final = 5  # bins that are summed, for a line that shows interruptions and not the load's beat
 
 
 def draw_locality(points: Sequence[Point], out: Path) -> None:
-    """Figure 6: a panel for each number of topics."""
+    """Figure 6: a panel for each number of topics. Points are hollow at which the load itself was late."""
     sizes = sorted({each.topics for each in points})
     figure, panels = pyplot().subplots(
         1,
@@ -44,10 +45,10 @@ def draw_locality(points: Sequence[Point], out: Path) -> None:
         _line(axes, ours, "mean", "o-", OURS, "ours, mean")
         places = [each.locality for each in ours]
         axes.plot(places, [each.floor_ms for each in ours], "-", color=FLOOR, label="the delays alone", lw=1)
-        axes.set_ylim(bottom=0)
         finish(
             axes, f"Figure 6: {size} topics a LAN", "share of local topics", "ms from publisher to subscriber"
         )
+    panels[0][0].set_ylim(bottom=0)
     save(figure, out / "locality.png")
 
 
@@ -55,6 +56,12 @@ def _line(axes: Any, points: Sequence[Point], name: str, style: str, colour: str
     if points:
         heights = [getattr(each.heard.all_ms, name) for each in points]
         axes.plot([each.locality for each in points], heights, style, color=colour, label=label)
+        late = [
+            (each, up) for each, up in zip(points, heights, strict=True) if each.heard.late_ms.p99 > LATE_MS
+        ]
+        axes.plot(
+            [each.locality for each, _ in late], [up for _, up in late], "o", color="white", mec=colour, ms=9
+        )
 
 
 def draw_failure(found: Sequence[Failed], out: Path) -> None:
