@@ -12,6 +12,7 @@ from tests.sim.search import seeds_from
 from tocsin.broker.quality import flows
 from tocsin.broker.quality.liveliness import Publishing
 from tocsin.broker.quality.resending import Origins
+from tocsin.broker.quality.words import Words
 from tocsin.core.quality.liveness import Liveness
 from tocsin.core.quality.resending import Window
 from tocsin.model.quality import Flow, Life
@@ -21,6 +22,7 @@ from tocsin.sim.runs.scenario import find
 SEEDS = 40  # within which each planted bug has to be found
 ORDER = "reliable messages come once and in order"
 WHOLE = "no message of a reliable flow is lost"
+BOTH = "a mismatch is told to both ends"
 LIVES = "a publisher is told lost if it was away for its lease, and not otherwise"
 
 
@@ -72,6 +74,17 @@ def sends_nothing_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Origins, "_send", lambda self, broker, kept, late: None)
 
 
+def tells_one_end(patch: pytest.MonkeyPatch) -> None:
+    """What does not match is told to the subscriber, and not to the publisher."""
+    say = Words.say
+
+    def half(self: Words, subject: str, word: bytes) -> None:
+        if not subject.endswith(".unmatched"):
+            say(self, subject, word)
+
+    patch.setattr(Words, "say", half)
+
+
 # Each with a seed that shows it, and the promise that is broken.
 PLANTED: list[tuple[Plant, int, str]] = [
     (renews_no_lease_on_takeover, 0, LIVES),
@@ -79,6 +92,7 @@ PLANTED: list[tuple[Plant, int, str]] = [
     (reuses_the_window, 0, WHOLE),
     (passes_copies_on, 0, ORDER),
     (sends_nothing_again, 0, WHOLE),
+    (tells_one_end, 0, BOTH),
 ]
 
 

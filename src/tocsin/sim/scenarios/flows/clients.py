@@ -28,6 +28,7 @@ PUBLISH_US: Final = 150_000
 REDIAL_US: Final = 200_000
 SESSION_S: Final = 600
 LIVES: Final = "$qos/liveliness/"
+MISMATCHES: Final = "$qos/incompatible/"
 
 
 class Move(Event, frozen=True, kw_only=True):
@@ -53,6 +54,7 @@ class Source(Caller):
         self._chance = chance
         self._quiet = quiet  # it publishes once, and then shows only that it is there
         self.until_us = 0  # it publishes so long
+        self.mismatches: list[str] = []  # topics of which it was told that somebody requests more
 
     def greeting(self) -> ConnectPacket:
         return ConnectPacket(self.name, clean_start=False, keep_alive=0, session_expiry_interval=SESSION_S)
@@ -87,8 +89,13 @@ class Source(Caller):
         if self.away_us is not None:
             self.gaps.append((self.away_us, self.now_us))
             self.away_us = None
+        self.say(SubscribePacket(1, [TopicFilter(f"{MISMATCHES}#")]))
         self.wake("ping", PING_US)
         self.wake("publish", PUBLISH_US)
+
+    def heard(self, packet: Packet) -> None:
+        if isinstance(packet, PublishPacket):
+            self.mismatches.append(packet.topic.removeprefix(MISMATCHES))
 
     def lost(self) -> None:
         if self.away_us is None:
@@ -112,6 +119,7 @@ class Sink(Caller):
         super().__init__(name)
         self.ready_us: int | None = None  # when all was granted
         self.got: list[Got] = []
+        self.mismatches: dict[str, int] = {}  # topics that do not match a subscription → when it was told
         self.lives: list[tuple[int, str, int, int]] = []  # when, topic, alive, not alive
         self.on_got: list[Callable[[Got], None]] = []
         self._broker = broker
@@ -122,7 +130,11 @@ class Sink(Caller):
             self.call(self._broker)
 
     def welcomed(self, answer: ConnAckPacket) -> None:
-        self.say(SubscribePacket(1, [TopicFilter(each) for each in (f"{LIVES}#", *self._filters)]))
+        self.say(
+            SubscribePacket(
+                1, [TopicFilter(each) for each in (f"{LIVES}#", f"{MISMATCHES}#", *self._filters)]
+            )
+        )
 
     def lost(self) -> None:
         self.ready_us = None
@@ -136,6 +148,8 @@ class Sink(Caller):
                 said = msgspec.json.decode(bytes(payload or b""))
                 where = topic.removeprefix(LIVES)
                 self.lives.append((self.now_us, where, said["alive"], said["not_alive"]))
+            case PublishPacket(topic=topic) if topic.startswith(MISMATCHES):
+                self.mismatches.setdefault(topic.removeprefix(MISMATCHES), self.now_us)
             case PublishPacket(topic=topic, payload=payload):
                 flow, number = map(int, bytes(payload or b"").split())
                 message = Got(topic, flow, number, self.now_us)

@@ -55,6 +55,27 @@ class NothingLost(Invariant):
                 self.broken(f"the last message of {topic}, {source.number}, never came")
 
 
+class BothAreTold(Invariant):
+    """Of a stream and a subscription that do not match both ends are told; a publisher that is away then is not."""
+
+    name = "a mismatch is told to both ends"
+
+    def __init__(self, sink: Sink, sources: Mapping[str, Source]) -> None:
+        self._sink = sink
+        self._sources = sources
+
+    def finish(self, world: World) -> None:
+        for topic, source in self._sources.items():
+            told_us = self._sink.mismatches.get(topic)
+            # A single message at QoS 0 may go with the broker that it was sent to.
+            known = source.number > 1 or any(where == topic for _, where, _, _ in self._sink.lives)
+            if known and source.connected and told_us is None:
+                self.broken(f"{topic} does not match, and the subscriber was not told")
+            stayed = len(source.gaps) == 1 and source.away_us is None
+            if told_us is not None and stayed and topic not in source.mismatches:
+                self.broken(f"{topic} does not match, and its publisher was not told")
+
+
 class LivesAreTrue(Invariant):
     """Nobody is told lost who was never away for a lease; in the end it is known who is alive."""
 
@@ -79,7 +100,7 @@ class LivesAreTrue(Invariant):
             alive = told[-1][1] if told else 0
             here = source.away_us is None
             settled_us = world.now_us - LEASE_US - KNOWN_US
-            if here and source.gaps[-1][1] < settled_us and source.number and alive != 1:
+            if here and source.gaps[-1][1] < settled_us and told and alive != 1:
                 self.broken(f"{topic} has a publisher, and {alive} are told alive")
             if not here and source.away_us is not None and source.away_us < settled_us and alive:
                 self.broken(f"{topic} has no publisher, and {alive} are told alive")
