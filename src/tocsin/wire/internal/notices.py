@@ -62,6 +62,13 @@ class Left(Item, frozen=True, array_like=True, gc=False):
     after: int
 
 
+class Wanted(Item, frozen=True, array_like=True, gc=False):
+    """Whether other brokers want topics of a filter that clients of this broker asked about."""
+
+    query: str  # as the broker asked: ``DEMAND`` and the filter
+    wanted: bool
+
+
 class Described(Item, frozen=True, array_like=True, gc=False):
     """The metadata of a stream on which a client of this broker publishes."""
 
@@ -135,6 +142,7 @@ AnyItem = (
     | Joined
     | Changed
     | Left
+    | Wanted
     | Described
     | Refused
     | Backed

@@ -77,6 +77,10 @@ def _routes(item: Any) -> int:
     return ITEM_BYTES * (1 + len(item.added) + len(item.removed)) + texts + BROKER_BYTES * len(item.peers)
 
 
+def _wanted(item: Any) -> int:
+    return ITEM_BYTES + len(item.query)
+
+
 def _bypass(item: Any) -> int:
     return BROKER_BYTES * (1 + len(item.around) + len(item.peers))
 
@@ -96,6 +100,7 @@ _SIZES: Final[Mapping[type[notices.Item], Callable[[Any], int]]] = {
     notices.Described: _described,
     notices.QuerySet: _set,
     notices.Routes: _routes,
+    notices.Wanted: _wanted,
     notices.Bypass: _bypass,
     notices.Carriers: _carriers,
 }
