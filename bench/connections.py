@@ -11,7 +11,10 @@ SYN until it has closed its side of every connection, so that it covers all that
 | session, new | a session that is kept, of an id that is new | DISCONNECT |
 | session, back | the same ids again: the session is there | DISCONNECT |
 
-``store`` is the time that the store and the coordinator spend on the same clients; mosquitto keeps sessions in memory.
+Beside mosquitto there is a **bare** server on our event loop, which answers and closes, and knows nothing of MQTT but
+first bytes. That is what Python, its loop and the kernel take of each client before any work of a broker.
+``all`` is the time with what the store and the coordinator spend on the same clients; mosquitto keeps sessions in
+memory.
 """
 
 from __future__ import annotations
@@ -179,6 +182,7 @@ def run(
     with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
         home = Path(directory)
         brokers = [stack.enter_context(servers.tocsin(home / "tocsin"))]
+        brokers.append(stack.enter_context(servers.bare(home / "bare")))
         program = servers.mosquitto_program()
         if against is not None:
             other = servers.tocsin(home / "other", name="other", python=str(against))

@@ -5,6 +5,8 @@ It is killed (SIGKILL), and all of them dial its local backup. Measured from the
 
 - the time that passes, and how many clients the backup serves in a second,
 - its processor time for each client,
+- the processor time of the others for each client: the store, the coordinator, brokers (also the lost one, which starts
+  again) and the generator. With the number of cores it says what this machine cannot do faster,
 - the latency of a flow of messages between two clients that were connected to the backup before.
 
 Nobody waits for detection. The generator shares the machine with the brokers and the store: where it is the slower one,
@@ -26,12 +28,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import psutil
 
 from bench.connections import hello
 from bench.load.crowd import AT_ONCE, DEADLINE_S, RESET, Address
@@ -48,6 +51,7 @@ EVERY_S: Final = 0.005  # between two messages of the flow
 BEFORE_S: Final = 1.0  # for which the flow runs before the storm
 SPARE_FILES: Final = 500
 TOPIC: Final = "flow"
+RESTARTS: Final = "restarts"
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -58,6 +62,7 @@ class Point(msgspec.Struct, frozen=True):
     cpu_us: float  # of the backup for each client
     calm: Percentiles | None  # of the flow before the storm, in microseconds
     storm: Percentiles | None  # and during it
+    others_us: dict[str, float] = {}  # what everybody else spent, for each client
 
 
 @contextlib.contextmanager
@@ -152,6 +157,19 @@ def flow(address: Address, pipe: Connection) -> None:
     pipe.send(taken)
 
 
+def spent(pids: Mapping[str, int]) -> dict[str, float]:
+    """The processor seconds of each process of the network so far, and of this one. A broker that starts again counts
+    as ``restarts``."""
+    took: dict[str, float] = {"generator": time.process_time(), RESTARTS: 0.0}
+    (parent,) = {psutil.Process(pid).ppid() for name, pid in pids.items() if name == f"broker/{BACKUP}"}
+    names = {pid: name for name, pid in pids.items()}
+    for each in psutil.Process(parent).children(recursive=True):
+        with contextlib.suppress(OSError):
+            name = names.get(each.pid, RESTARTS)
+            took[name] = took.get(name, 0.0) + _cpu_s(each.pid)
+    return took
+
+
 def storm(clients: int) -> Point:
     with network() as ready:
         at = {each["id"]: (HOST, each["port"]) for each in ready["brokers"]}
@@ -167,9 +185,13 @@ def storm(clients: int) -> Point:
         os.kill(pids[LOST], signal.SIGKILL)
         for each in lost:
             each.close()
-        before, began = _cpu_s(pids[BACKUP]), time.monotonic()
+        before, began = spent(ready["pids"]), time.monotonic()
         sockets = come(at[BACKUP], hellos, b"", AT_ONCE_BACK)
-        ended, cpu_s = time.monotonic(), _cpu_s(pids[BACKUP]) - before
+        ended, after = time.monotonic(), spent(ready["pids"])
+        each_us = {
+            name: (took - before.get(name, 0.0)) * 1e6 / clients for name, took in after.items() if took
+        }
+        cpu_us = each_us.pop(f"broker/{BACKUP}")
         ours.send("stop")
         taken = ours.recv()
         runner.join()
@@ -177,7 +199,7 @@ def storm(clients: int) -> Point:
             each.close()
     calm = percentiles([took for at_s, took in taken if at_s < began])
     during = percentiles([took for at_s, took in taken if began <= at_s < ended])
-    return Point(clients, ended - began, cpu_s * 1e6 / clients, calm, during)
+    return Point(clients, ended - began, cpu_us, calm, during, each_us)
 
 
 def show(point: Point) -> None:
@@ -188,6 +210,14 @@ def show(point: Point) -> None:
         f"  {point.clients:6,} clients served in {point.served_s:6.2f} s ({point.clients / point.served_s:,.0f} /s), "
         f"{point.cpu_us:.0f} µs of the backup each; flow {of(point.storm)} (before: {of(point.calm)})",
         flush=True,
+    )
+    others = ", ".join(
+        f"{name} {us:.0f}" for name, us in sorted(point.others_us.items(), key=lambda each: -each[1])
+    )
+    every_us = point.cpu_us + sum(point.others_us.values())
+    least_s = every_us * point.clients / 1e6 / (os.cpu_count() or 1)
+    print(
+        f"         the others, µs a client: {others}; {os.cpu_count()} cores need {least_s:.2f} s for all of it"
     )
 
 

@@ -19,8 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bench import tier_balance
-from tocsin.core.coordination.state.outcome import Outcome
-from tocsin.core.coordination.state.state import State
+from tocsin.core.coordination.state.state import Outcome, State
 from tocsin.core.forwarding.routes import RouteChange
 from tocsin.core.tiers.placing import even
 from tocsin.model.network import BrokerInfo, Role, Route, Scope

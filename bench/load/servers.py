@@ -153,6 +153,17 @@ def mosquitto(program: str, directory: Path, *, durable: bool = False) -> Iterat
 
 
 @contextlib.contextmanager
+def bare(directory: Path) -> Iterator[Server]:
+    """A server on our event loop that only answers: what no broker on it can get below."""
+    directory.mkdir(parents=True)
+    (port,) = free_ports(HOST, 1)
+    program = Path(__file__).with_name("bare.py")
+    with _started([sys.executable, str(program), str(port)], directory) as process:
+        _await_port(process, (HOST, port), directory)
+        yield Server("bare", Mqtt(), (HOST, port), psutil.Process(process.pid))
+
+
+@contextlib.contextmanager
 def nats(directory: Path, *, durable: bool = False) -> Iterator[Server]:
     """A NATS server; with JetStream that syncs every write, if it is to be durable."""
     directory.mkdir(parents=True)

@@ -25,7 +25,7 @@ from tocsin.wire.mqtt.connect import V5, V311, Version
 
 MIB = 1 << 20
 LARGEST = MIB - (20 << 10)  # of a payload: leaves room for topic and properties
-METADATA = 3_900  # of a description: the most that is taken, less a little
+VALUE = b"v" * 900  # of metadata: three of them are nearly all that is taken of a stream
 PAUSE_S = 0.2  # before a client that was thrown out comes again
 SETTLE_S = 0.5
 
@@ -312,7 +312,7 @@ async def descriptions(target: Target) -> None:
         await spender.connect(target.fresh())
         while True:
             topic = f"$meta/spend/{target.name}/{next(numbers)}"
-            said = b'{"$permanent": true, "k": "' + b"v" * METADATA + b'"}'
+            said = b'{"$permanent": true, "k": "%b", "l": "%b", "m": "%b"}' % (VALUE, VALUE, VALUE)
             await spender.send(encode(PublishPacket(topic, said), V5))
 
     await _again(target, spend)

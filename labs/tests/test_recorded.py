@@ -15,6 +15,7 @@ from tocsin.errors import OperatorError
 from tocsin_labs import recorded
 from tocsin_labs.cqbs.run import write as write_cqbs
 from tocsin_labs.landmark.run import write as write_landmark
+from tocsin_labs.reaps import creation, rates
 from tocsin_labs.reaps.prototype.run import write_down as write_prototype
 
 
@@ -34,6 +35,8 @@ def test_every_picture_of_a_run_is_drawn_from_its_directory(tmp_path: Path) -> N
     assert "sequence" in names(recorded.draw(run, out))
     write_prototype(of_the_prototype(), run)
     assert names(recorded.draw(run, out)) == {"progress", "failovers"}
+    creation.write(creation.begin(rates.read()), run)
+    assert names(recorded.draw(run, out)) == {"creation"}
     assert not list(run.glob("*.png"))
 
 

@@ -69,13 +69,17 @@ def test_publishers_cycle_among_subscribers_of_the_full_system(tmp_path: Path) -
 
 def test_every_design_tells_each_subscriber_of_every_change(tmp_path: Path) -> None:
     done(lab(tmp_path, "--quick", "--only", "designs"))
-    designs = {each["design"]: each for each in results(tmp_path)["designs"]}
-    assert list(designs) == ["logged", "ahead", "broadcast"]
+    designs = {(each["design"], each["equal"]): each for each in results(tmp_path)["designs"]}
+    alone = [("logged", False), ("ahead", False), ("broadcast", False)]
+    assert list(designs) == [*alone, ("logged", True), ("unshared", True)]
     for each in designs.values():
         found = each["found"]
         assert found["changes"] == 40 and found["expected"] > 100
         assert (found["lost"], found["unexpected"], found["sets_wrong"]) == (0, 0, 0)
-    assert [name for name, each in designs.items() if each["behind"] is not None] == ["ahead"]
+    assert [name for name, each in designs.items() if each["behind"] is not None] == [("ahead", False)]
+    shared, unshared = designs["logged", True], designs["unshared", True]
+    assert shared["found"]["queries"] == unshared["found"]["queries"] == 40
+    assert len((tmp_path / "design-unshared-1-equal.csv").read_text().splitlines()) > 100
 
 
 def test_an_interrupted_experiment_keeps_what_it_has_and_leaves_nothing_running(tmp_path: Path) -> None:
@@ -101,7 +105,12 @@ def test_an_interrupted_experiment_keeps_what_it_has_and_leaves_nothing_running(
 
 
 @pytest.mark.parametrize(
-    ("options", "named"), [(("--only", "nothing"), "--only"), (("--scale", "-1"), "--scale")]
+    ("options", "named"),
+    [
+        (("--only", "nothing"), "--only"),
+        (("--scale", "-1"), "--scale"),
+        (("--peer", "nowhere"), "'nowhere' is not an address"),
+    ],
 )
 def test_bad_options_are_refused_in_words(tmp_path: Path, options: tuple[str, ...], named: str) -> None:
     process = lab(tmp_path, *options)

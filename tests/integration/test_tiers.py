@@ -98,13 +98,17 @@ class Traffic:
 
 
 @contextlib.asynccontextmanager
-async def traffic(network: dict[str, Any], at_once: int = 1) -> AsyncIterator[Traffic]:
+async def traffic(
+    network: dict[str, Any], at_once: int = 1, *, reliable: bool = False
+) -> AsyncIterator[Traffic]:
     found = Traffic()
     async with (
         AsyncClient([Server(*address(network, "west-1"))]) as subscriber,
         AsyncClient([Server(*address(network, "east-1"))]) as publisher,
     ):
-        listening = await subscriber.subscribe("line/+")
+        request = "reliability=reliable" if reliable else None
+        offer = "reliability=reliable" if reliable else None
+        listening = await subscriber.subscribe("line/+", request=request)
 
         async def hear() -> None:
             async for message in listening:
@@ -113,7 +117,8 @@ async def traffic(network: dict[str, Any], at_once: int = 1) -> AsyncIterator[Tr
         async def publish() -> None:
             while True:
                 for _ in range(at_once):
-                    await publisher.publish(TOPICS[found.sent % len(TOPICS)], b"%d" % found.sent)
+                    topic = TOPICS[found.sent % len(TOPICS)]
+                    await publisher.publish(topic, b"%d" % found.sent, offer=offer)
                     found.sent += 1
                 await asyncio.sleep(PUBLISH_S)
 
@@ -200,3 +205,29 @@ async def test_a_killed_member_is_replaced_by_its_deputies(network: dict[str, An
             assert len(heard) == len(set(heard)), f"{topic}: each once"
         await members(network, shared)  # it is started again, and gets its part
         await flowing.flows()
+
+
+async def test_a_reliable_flow_loses_nothing_when_members_are_killed(network: dict[str, Any]) -> None:
+    await members(network, shared)
+    async with traffic(network, at_once=5, reliable=True) as flowing:
+        began = flowing.sent
+        for broker in CLOUD[:2]:
+            os.kill(network["pids"][f"broker/{broker}"], signal.SIGKILL)
+            await asyncio.sleep(1)
+        ended = await flowing.flows()
+        for topic, heard in flowing.heard.items():
+            assert heard == sorted(set(heard)), f"{topic}: each once, in order"
+        assert not {*range(began, ended + 1)} - {*flowing.since(began)}
+
+
+async def test_members_in_reserve_are_not_started_before_they_are_needed() -> None:
+    with up("--set", f"brokers={BROKERS}", "--set", "routing.least=2", level="error") as line:
+        assert {each for each in line["pids"] if "cloud" in each} == {"broker/cloud-1", "broker/cloud-2"}
+        (tier,) = await tocsin(line, "routing", "status")
+        async with asyncio.timeout(STEP_S):
+            while not (tier["growing"] and tier["growing"]["members"] == 2):
+                await asyncio.sleep(0.3)
+                (tier,) = await tocsin(line, "routing", "status")
+        assert {each["broker"] for each in tier["members"]} == {"cloud-1", "cloud-2"}
+        async with traffic(line) as flowing:
+            await flowing.flows()

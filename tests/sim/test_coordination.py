@@ -19,8 +19,7 @@ from tocsin.core.coordination.participant.participant import Participant
 from tocsin.core.coordination.participant.signals import ChangesKnown, ClientsChanged, StandDown
 from tocsin.core.coordination.participant.submission import Outgoing
 from tocsin.core.coordination.state.backups import Backups, Survival
-from tocsin.core.coordination.state.outcome import Outcome
-from tocsin.core.coordination.state.state import State
+from tocsin.core.coordination.state.state import Outcome, State
 from tocsin.core.machine import Effect, Event, Received, Table
 from tocsin.model.network import BrokerInfo
 from tocsin.ports import Entry

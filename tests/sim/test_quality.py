@@ -9,14 +9,15 @@ import msgspec
 import pytest
 
 from tests.sim.search import seeds_from
+from tocsin.broker.connection import subscribe
 from tocsin.broker.connection.subscribe import ClientSubscriber
-from tocsin.broker.quality import requests
+from tocsin.broker.delivery import history
+from tocsin.broker.delivery.history import History
 from tocsin.broker.quality.requests import Requests
+from tocsin.core.delivery import machine
 from tocsin.core.forwarding.table import Wanted
-from tocsin.core.quality import judging
 from tocsin.core.quality.judging import Judge, Verdict
 from tocsin.model.publication import Publication
-from tocsin.sim.process import stage
 from tocsin.sim.runs.runner import run, run_many
 from tocsin.sim.runs.scenario import find
 
@@ -41,7 +42,9 @@ def reads_everything(patch: pytest.MonkeyPatch) -> None:
 def judges_none_live(patch: pytest.MonkeyPatch) -> None:
     """What comes while a client is connected is not judged."""
 
-    def all_of_it(self: Requests, wanted: Wanted[Any], publication: Publication) -> Wanted[Any]:
+    def all_of_it(
+        self: Requests, wanted: Wanted[Any], publication: Publication, sent_us: int = 0
+    ) -> Wanted[Any]:
         return wanted
 
     patch.setattr(Requests, "judged", all_of_it)
@@ -61,10 +64,8 @@ def forgets_requests(patch: pytest.MonkeyPatch) -> None:
 
 
 def goes_by_the_stream(patch: pytest.MonkeyPatch) -> None:
-    """A message is judged by what is known of its stream, and not by what it says itself."""
-    patch.setattr(requests, "offered_by_message", lambda message: None)
-    patch.setattr(judging, "offered_by_message", lambda message: None)
-    patch.setattr(stage, "READ", "all")  # as brokers do by default: seed 14 shows it then
+    """A message is judged by what is known of its stream now, and not by what it says itself."""
+    patch.setattr(Requests, "_offered", lambda self, publication: self._offers.of(publication.topic))
 
 
 def compares_no_deadlines(patch: pytest.MonkeyPatch) -> None:
@@ -78,13 +79,33 @@ def compares_no_deadlines(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Judge, "judge", lenient)
 
 
+def doubles_the_seam(patch: pytest.MonkeyPatch) -> None:
+    """A subscription with history is in force from the beginning: what comes meanwhile is in both."""
+    for module in (subscribe, history, machine):
+        patch.setattr(module, "UNBEGUN", 0)
+
+
+def leaves_a_gap(patch: pytest.MonkeyPatch) -> None:
+    """A subscription with history begins where the log ends, and not where the history does."""
+    run_history = History.run
+
+    async def hurried(self: History) -> None:
+        begin = self._begin
+        self._begin = lambda begun: begin(msgspec.structs.replace(begun, since=begun.since + 2))
+        await run_history(self)
+
+    patch.setattr(History, "run", hurried)
+
+
 # Each with a seed that shows it.
 PLANTED: list[tuple[Plant, int]] = [
     (reads_everything, 0),
     (judges_none_live, 0),
     (forgets_requests, 0),
-    (goes_by_the_stream, 14),
+    (goes_by_the_stream, 0),
     (compares_no_deadlines, 0),
+    (doubles_the_seam, 0),
+    (leaves_a_gap, 0),
 ]
 
 

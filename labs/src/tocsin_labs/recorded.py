@@ -15,6 +15,7 @@ RESULTS: Final = "results.json"
 LABS: Final = {  # how the command of a run begins → what draws its results
     "tocsin lab cqbs": "tocsin_labs.cqbs.run",
     "tocsin lab landmark": "tocsin_labs.landmark.run",
+    "tocsin lab reaps creation": "tocsin_labs.reaps.creation",
     "tocsin lab reaps prototype": "tocsin_labs.reaps.prototype.run",
     "tocsin lab reaps simulation": "tocsin_labs.reaps.run",
 }

@@ -10,6 +10,12 @@ def test_no_two_subscribers_ask_the_same() -> None:
     assert len({query.id for query in queries(500)}) == 500
 
 
+def test_a_few_queries_are_asked_by_all_subscribers() -> None:
+    asked = queries(500, 10)
+    assert len(asked) == 500 and asked == queries(500, 10)
+    assert sorted({query.id for query in asked}) == sorted(query.id for query in queries(10))
+
+
 def test_one_publisher_in_ten_satisfies_a_query_also_after_they_changed() -> None:
     _, sets = expected(queries(500), changes(1_000, 1_000, seed=3))
     assert all(50 < len(streams) < 160 for streams in sets)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tocsin.errors import OperatorError
@@ -52,6 +53,16 @@ def test_every_figure_of_the_paper_stands_beside_ours() -> None:
     assert not any(experiment.startswith("V-B, one") for experiment, _ in rows)
 
 
+def test_the_papers_own_broker_stands_beside_ours() -> None:
+    found = results()
+    found.original = {1: msgspec.structs.replace(found.single[1], arrived=1_000, all=ALL)}
+    rows = {(row.experiment, row.figure): row for row in comparisons(found)}
+    theirs = "V-A, subscribers: 1; the paper's broker on this machine"
+    assert (rows[theirs, "mean"].paper, rows[theirs, "mean"].ours) == (None, 50.0)
+    assert rows[theirs, "messages lost"].ours == 0
+    assert rows["V-A, subscribers: 1", "mean"].ours == 5.0
+
+
 def test_the_files_hold_the_same_figures(tmp_path: Path) -> None:
     write(results(), tmp_path)
     kept = json.loads((tmp_path / "results.json").read_text())
@@ -84,9 +95,9 @@ async def test_only_what_was_named_runs(
     done: list[str] = []
     found = results()
 
-    async def run_single(*_: object) -> dict[int, Forwarded]:
+    async def run_single(*_: object) -> tuple[dict[int, Forwarded], dict[int, Forwarded]]:
         done.append("single")
-        return found.single
+        return found.single, {}
 
     async def run_coordinator(*_: object, coordinators: int, servers: int) -> Coordinated | None:
         done.append("alone" if coordinators == 1 else "replicated")

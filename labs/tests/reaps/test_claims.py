@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from tocsin_labs import statements
 from tocsin_labs.reaps import claims
 from tocsin_labs.reaps.claims import at_the_same_messages
 from tocsin_labs.reaps.failures import ONE_BY_ONE, ONE_EACH, Failed
@@ -76,7 +77,7 @@ def test_claims_on_failures_are_checked_for_the_papers_algorithm_at_each_capacit
 
 
 def test_the_table_says_what_holds_and_why() -> None:
-    text = claims.markdown(claims.of_retrieval(retrieved(1, 2, 2)))
+    text = statements.markdown(claims.of_retrieval(retrieved(1, 2, 2)))
     assert (
         "| 4a | active replication fetches more than REAPS | holds | 2 to 2 against 1 MB/s a broker |" in text
     )

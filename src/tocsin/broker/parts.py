@@ -477,6 +477,7 @@ class Parts:
             self.gossip.hear,
             lambda transport: PassedOnClient(self.listener.make, transport),
             self.turned,
+            self.exchange.peers.dial_again,
         )
         self.probes = Probes(ports.own, ports.security)
 
@@ -531,14 +532,16 @@ class Parts:
             bus.subscribe(self.arrivals.subject) as words,
             bus.subscribe(self.covers.subject) as covers,
             bus.subscribe(requests.subject) as unmatched,
-            bus.subscribe(requests.leased.subject) as lives,
+            bus.subscribe(requests.leased.subject) as words_of_all,
+            bus.subscribe(requests.resending.subject) as words_for_us,
             asyncio.TaskGroup() as group,
         ):
             for work in (
                 self.session_entry.hear(words),
                 self.covers.hear(covers),
                 quality.hear(unmatched, UNMATCHED.read, requests.hear),
-                quality.hear(lives, WORD.read, requests.leased.hear),
+                quality.hear(words_of_all, WORD.read, requests.heed),
+                quality.hear(words_for_us, WORD.read, requests.resending.hear),
                 quality.speak(),
                 self.ownership.run(),
                 self.message_log.commit_all(),

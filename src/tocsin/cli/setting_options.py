@@ -15,7 +15,7 @@ from tocsin.errors import OperatorError, SettingError
 from tocsin.runtime.network.directory import read_network
 from tocsin.runtime.network.store_access import embedded
 from tocsin.runtime.process import inherited_settings
-from tocsin.runtime.security.file_signature import NO_FILE, signature
+from tocsin.runtime.security.followed_files import NO_FILE, signature
 
 DEFAULT_FILE = Path("tocsin.toml")
 FILE_MAX_BYTES = 1 << 20  # 256 brokers with comments are a tenth of it

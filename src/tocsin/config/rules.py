@@ -28,6 +28,7 @@ def check(settings: Settings, origins: Mapping[str, str]) -> None:
         _check_tls,
         _check_access,
         _check_membership,
+        _check_routing,
         _check_recovery,
         _check_scoring,
         _check_feeds,
@@ -339,6 +340,26 @@ def _is_here(host: str) -> bool:
     except ValueError:
         return host == "localhost"
     return found.is_loopback or found.is_unspecified
+
+
+def _check_routing(settings: Settings, origins: Mapping[str, str]) -> None:
+    routing = settings.routing
+    if routing.most and routing.most < routing.least:
+        raise SettingError(
+            "routing.most",
+            routing.most,
+            origins["routing.most"],
+            "is less than routing.least",
+            f"Choose 0 or at least {routing.least}",
+        )
+    if routing.command and not routing.least:
+        raise SettingError(
+            "routing.command",
+            " ".join(routing.command),
+            origins["routing.command"],
+            "is never run: tiers neither grow nor shrink",
+            "Set routing.least, the members that a tier has at least",
+        )
 
 
 def _check_membership(settings: Settings, origins: Mapping[str, str]) -> None:

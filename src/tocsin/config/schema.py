@@ -549,6 +549,15 @@ class Settings(Section, frozen=True, kw_only=True):
     chaos: Chaos = Chaos()
     log: Log = Log()
 
+    def tiers(self) -> dict[str, tuple[str, ...]]:
+        """The routing brokers of each tier, in the order in which they are configured."""
+        found: dict[str, tuple[str, ...]] = {}
+        for each in self.brokers:
+            if each.role == "routing":
+                tier = each.tier or each.cluster
+                found[tier] = (*found.get(tier, ()), each.id)
+        return found
+
     def broker(self, broker_id: str) -> Broker | None:
         """The broker of that id, if there is one."""
         return next((broker for broker in self.brokers if broker.id == broker_id), None)

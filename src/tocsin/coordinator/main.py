@@ -8,8 +8,11 @@ import socket
 from collections.abc import Callable
 from typing import Final, Protocol
 
+import msgspec
+
 from tocsin.config import Settings
 from tocsin.coordinator.door.keeper import DoorKeeper, DoorPorts, real_ports
+from tocsin.coordinator.growing import Grower
 from tocsin.coordinator.planning import Planner
 from tocsin.coordinator.presence import PresenceDesk
 from tocsin.coordinator.standbys import StandbyDesk
@@ -23,6 +26,8 @@ from tocsin.core.coordination.leader.promotions import Chosen, WantScores
 from tocsin.core.coordination.leader.recruiting import RecruitRules
 from tocsin.core.coordination.names import Options, StoreNames
 from tocsin.core.machine import Effect
+from tocsin.core.supervision.reserves import FACT
+from tocsin.core.tiers.elasticity import GrowthRules
 from tocsin.model.network import coordinator_address
 from tocsin.model.subjects import messages_log
 from tocsin.ports import Store
@@ -97,6 +102,7 @@ async def run_coordinator(
     address = coordinator_address(name)
     presence = PresenceDesk(store.bus, address, settings.network, driver.post, driver.fail)
     teller = Teller(table)
+    grower = Grower(settings.routing.command)
     serving = asyncio.create_task(driver.run())
     stopped = asyncio.create_task(host.stopped())
     parts = [serving]
@@ -105,6 +111,7 @@ async def run_coordinator(
     try:
         while not stopped.done() and not any(part.done() for part in parts):
             _report(host, machine, keeper)
+            grower.heed({} if machine.leader is None else machine.leader.growth.wanted())
             telling = asyncio.create_task(teller.tell(describe(machine, *where)))
             await asyncio.wait((*parts, stopped), timeout=REPORT_S, return_when=asyncio.FIRST_COMPLETED)
             telling.cancel()
@@ -121,6 +128,7 @@ async def run_coordinator(
         await planner.close()
         await standbys.close()
         await presence.close()
+        await grower.close()
 
 
 def _carry_out(effect: Effect, planner: Planner, standbys: StandbyDesk, presence: PresenceDesk) -> None:
@@ -148,6 +156,12 @@ def options(settings: Settings) -> Options:
             settings.recovery.standbys_wanted, settings.recovery.recruit_after_s * 1_000_000
         ),
         placing=PlacingRules(settings.routing.balance),
+        growth=GrowthRules(
+            settings.routing.least,
+            settings.routing.most or max(map(len, settings.tiers().values()), default=0),
+            settings.routing.cooldown_s * 1_000_000,
+            settings.routing.shrink_after_s * 1_000_000,
+        ),
         guests_stay=settings.recovery.standby_guests == "stay",
         balance=BalanceRules(
             settings.balance.mode == "on",
@@ -185,6 +199,8 @@ def _report(host: Host, machine: Coordinator, keeper: DoorKeeper | None) -> None
     if machine.state in (CoordinatorState.NEW, CoordinatorState.RESTORING):
         host.report("starting", problem=machine.problem or "reading the command log", **facts)
         return
+    if machine.leader is not None and (wanted := machine.leader.growth.wanted()):
+        facts[FACT] = msgspec.to_builtins(wanted)
     facts |= {"epoch": machine.epoch, "level": state.level, "leads": machine.leader is not None}
     if keeper is None:
         host.report("ready", **facts)

@@ -91,10 +91,19 @@ class Carries(msgspec.Struct, frozen=True):
     """What a member of a tier carries, as it has told last."""
 
     broker: str
-    busy: float  # share of the processor time that it could have
+    busy: float  # share of the time in which it works, or waits for a processor
     messages_s: int
     bytes_s: int
     links: int  # over which something was carried
+
+
+class Growing(msgspec.Struct, frozen=True):
+    """How large a tier should be, where it grows and shrinks by its load."""
+
+    tier: str
+    members: int  # that it should have
+    spare: tuple[str, ...]  # members that carry nothing any more, and may be stopped
+    use: float | None  # of what its members can carry, that the load is heading for; None: not known
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -123,6 +132,7 @@ class Status(msgspec.Struct, frozen=True):
     ] = ()  # edge brokers that stand by; of a leader also those that are emptied for it
     lacking: tuple[Lacking, ...] = ()  # of a leader: the clusters for which nobody can be recruited
     carries: tuple[Carries, ...] = ()  # of a leader: the members of tiers
+    growing: tuple[Growing, ...] = ()  # of a leader
     loads: dict[str, int] = {}  # of a leader: how full brokers are, in thousandths; those that are empty not
 
 
@@ -155,6 +165,7 @@ def describe(machine: Coordinator, host: str, pid: int) -> Status:
         recruits=_recruits(machine),
         lacking=_lacking(machine),
         carries=_carries(machine),
+        growing=_growing(machine),
         loads={} if machine.leader is None else machine.leader.attention.loads(),
     )
 
@@ -172,6 +183,14 @@ def _carries(machine: Coordinator) -> tuple[Carries, ...]:
     return tuple(
         Carries(each.broker, each.busy / 1_000, each.messages_s, each.bytes_s, each.links)
         for _, each in sorted(told.items())
+    )
+
+
+def _growing(machine: Coordinator) -> tuple[Growing, ...]:
+    wanted = {} if machine.leader is None else machine.leader.growth.wanted()
+    return tuple(
+        Growing(tier, each.members, each.spare, None if each.use is None else round(each.use, 2))
+        for tier, each in wanted.items()
     )
 
 

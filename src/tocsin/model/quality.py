@@ -7,6 +7,7 @@ means that nothing is said of a policy.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 import msgspec
 
@@ -41,6 +42,9 @@ class Ownership(IntEnum):
     EXCLUSIVE = 1
 
 
+EVERYTHING: Final = 0  # in the place of a number of messages
+
+
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """What a publisher says of its stream."""
 
@@ -54,6 +58,9 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     ownership: Ownership | None = None
     strength: int | None = None  # of ownership
     partition: tuple[str, ...] = ()
+    history: int | None = (
+        None  # messages of a topic that its broker keeps at QoS 0; EVERYTHING: as many as it may
+    )
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +76,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     partition: tuple[str, ...] = ()
     separation_us: int | None = None  # at least so long between two messages of one topic
     where: str | None = None  # a predicate over the fields of a JSON payload, in canonical form
+    history: int | None = (
+        None  # messages of each topic from before the subscription; EVERYTHING: all that there are
+    )
     strict: bool = False  # refuse the subscription if a stream that is there already does not offer as much
 
 
@@ -88,3 +98,12 @@ class Life(msgspec.Struct, frozen=True, array_like=True):
     epoch: int  # of the client's connection
     lease_us: int
     state: LifeState
+
+
+class Flow(msgspec.Struct, frozen=True, array_like=True):
+    """What one connection publishes on one topic."""
+
+    topic: str
+    client: str
+    epoch: int  # when it began, by its broker: no two of one broker have the same
+    broker: str

@@ -145,6 +145,7 @@ class Door:
         budget: Budget | None = None,
         others: tuple[str, ...] = (),
         retained_bytes: int = 64 << 20,
+        kernel_bytes: int = 0,
         outward: bool = False,
     ) -> None:
         self.refuges: dict[Scheme, str] = {}  # where clients are sent that cannot be here
@@ -156,6 +157,7 @@ class Door:
         self._others = others
         self._redirects = redirects
         self._budget = budget
+        self._kernel_bytes = kernel_bytes  # that the kernel takes for one client; 0: as many as it likes
         budgets = Budgets(retained_bytes=retained_bytes, user_percent=50)
         reading = Messages(read="wanted")
         self.settings = Settings(network=NETWORK, limits=limits, budgets=budgets, messages=reading)
@@ -207,6 +209,8 @@ class Door:
     async def __aenter__(self) -> Self:
         listening = listening_socket("127.0.0.1", self.port, "north-1")
         self.port = listening.getsockname()[1]
+        if self._kernel_bytes:  # the connections inherit it
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._kernel_bytes)
         self._links = NotingSocket(fileno=listening_socket("127.0.0.1", self.link_port, "north-1").detach())
         self._links.setblocking(False)
         self.link_port = self._links.getsockname()[1]

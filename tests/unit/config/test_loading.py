@@ -484,6 +484,16 @@ def test_each_listener_may_have_an_address_of_its_own() -> None:
     assert load(flags={"brokers": brokers, **flags}).settings.brokers[0].link_port == 1
 
 
+def test_a_tier_with_fewer_members_at_most_than_at_least_is_refused(refused: Refusal) -> None:
+    error = refused(flags={"routing.least": 3, "routing.most": 2})
+    assert error.key == "routing.most" and "at least 3" in error.remedy
+
+
+def test_a_command_for_tiers_that_never_grow_is_refused(refused: Refusal) -> None:
+    error = refused(flags={"routing.command": ["scale"]})
+    assert error.key == "routing.command" and "routing.least" in error.remedy
+
+
 def test_suspicion_within_two_heartbeats_is_refused(refused: Refusal) -> None:
     error = refused("[membership]\nheartbeat_ms = 3000")
     assert error.key == "membership.suspect_after_ms"

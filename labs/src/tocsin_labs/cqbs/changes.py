@@ -2,7 +2,8 @@
 
 A stream has ten traits of ten values each, drawn by chance, so that any trait and value is that of one stream in ten.
 Every subscriber asks for one of those, with a condition more that always holds and is its own: no two queries are
-one, though the paper's may have been. Each change carries its number (``Mark``): who hears of it knows which it was.
+one, as in the paper's own load. Or subscribers share a few queries (``Coordination.different``). Each change carries
+its number (``Mark``): who hears of it knows which it was.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ OWNER: Final = "lab"
 MARK: Final = "Mark"
 
 
-def queries(subscribers: int) -> list[Query]:
-    """As many different ones."""
+def queries(subscribers: int, different: int | None = None) -> list[Query]:
+    """The query of each: all different ones, or so many, whose subscribers chance decides."""
+    if different is not None:
+        few, chance = queries(different), random.Random(different)
+        return [chance.choice(few) for _ in range(subscribers)]
     found: list[Query] = []
     for number in range(subscribers):
         rest, trait = divmod(number, TRAITS)

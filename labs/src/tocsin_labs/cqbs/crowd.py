@@ -1,7 +1,8 @@
 """V-A's and V-C's clients: publishers in one process, subscribers in another, each a client of its own.
 
 A message carries when it was sent, by whom, and whether a change of metadata travels with it. It has arrived when the
-subscriber's program is given it. Both use ``tocsin.client``, so that what is measured is what a program sees.
+subscriber's program is given it. Both use ``tocsin.client``, so that what is measured is what a program sees; for the
+paper's own broker they use a client that speaks its protocol (``original``).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tocsin.client.address import Server
 from tocsin.client.subscription import Subscription
 from tocsin_demo import worker
 from tocsin_demo.worker import Desk
+from tocsin_labs.cqbs.original import OriginalClient, OriginalQuery
 
 HEADER: Final = struct.Struct("<QIB")  # sent (monotonic, ns), number of the publisher, and one of these:
 STEADY: Final = 0  # metadata are as they were
@@ -43,6 +45,7 @@ class Subscriber(msgspec.Struct, frozen=True):
 class SubscribersJob(msgspec.Struct, frozen=True):
     subscribers: tuple[Subscriber, ...]
     raw: str  # the file to write
+    original: bool = False  # the broker is the paper's
 
 
 class Publisher(msgspec.Struct, frozen=True):
@@ -59,6 +62,7 @@ class PublishersJob(msgspec.Struct, frozen=True):
     seconds: float
     seed: int
     change_s: tuple[float, float] | None = None  # between two changes of metadata; None: there are none
+    original: bool = False  # the broker is the paper's
 
 
 # ── subscribers ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -67,7 +71,10 @@ class PublishersJob(msgspec.Struct, frozen=True):
 async def subscribe(job: SubscribersJob, desk: Desk) -> None:
     rows = array("q")
     async with AsyncExitStack() as stack:
-        clients = [_client(each.host, each.port, f"subscriber-{n}") for n, each in enumerate(job.subscribers)]
+        clients = [
+            _client(each.host, each.port, f"subscriber-{n}", original=job.original)
+            for n, each in enumerate(job.subscribers)
+        ]
         await _some_at_a_time([stack.enter_async_context(client) for client in clients])
         inboxes = [client.query(each.query) for client, each in zip(clients, job.subscribers, strict=True)]
         await _some_at_a_time([inbox.open() for inbox in inboxes])
@@ -82,7 +89,7 @@ async def subscribe(job: SubscribersJob, desk: Desk) -> None:
     desk.tell("done", len(rows) // ROW, dropped=sum(client.dropped for client in clients))
 
 
-async def _read(inbox: Subscription, number: int, rows: array[int]) -> None:
+async def _read(inbox: Subscription | OriginalQuery, number: int, rows: array[int]) -> None:
     clock, unpack, extend = time.monotonic_ns, HEADER.unpack, rows.extend
     async for message in inbox:
         arrived = clock()
@@ -107,7 +114,10 @@ def _write(path: Path, rows: array[int]) -> None:
 async def publish(job: PublishersJob, desk: Desk) -> None:
     chance = random.Random(job.seed)
     async with AsyncExitStack() as stack:
-        clients = [_client(each.host, each.port, f"publisher-{n}") for n, each in enumerate(job.publishers)]
+        clients = [
+            _client(each.host, each.port, f"publisher-{n}", original=job.original)
+            for n, each in enumerate(job.publishers)
+        ]
         await _some_at_a_time([stack.enter_async_context(client) for client in clients])
         desk.tell("ready")
         sent = [0] * len(clients)
@@ -126,7 +136,12 @@ async def publish(job: PublishersJob, desk: Desk) -> None:
 
 
 async def _send(
-    client: AsyncClient, number: int, job: PublishersJob, chance: random.Random, sent: list[int], desk: Desk
+    client: AsyncClient | OriginalClient,
+    number: int,
+    job: PublishersJob,
+    chance: random.Random,
+    sent: list[int],
+    desk: Desk,
 ) -> int:
     """Publish for as long as the job says; how often the metadata changed."""
     each, period_s, clock = job.publishers[number], 1 / job.rate, asyncio.get_running_loop().time
@@ -157,7 +172,9 @@ async def _send(
 # ── both ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _client(host: str, port: int, name: str) -> AsyncClient:
+def _client(host: str, port: int, name: str, *, original: bool) -> AsyncClient | OriginalClient:
+    if original:
+        return OriginalClient(host, port)
     return AsyncClient([Server(host, port)], client_id=name, inbox_max=INBOX_MAX)
 
 

@@ -76,12 +76,12 @@ class Ears:
     """The changes that the brokers have heard."""
 
     def __init__(self) -> None:
-        self.unanswered: set[str] = set()  # ids of queries
+        self.unanswered: set[tuple[str, str]] = set()  # brokers with ids of queries
         self.notices: list[tuple[int, Notice]] = []  # with when it was heard
         self._news = asyncio.Event()
 
-    def answer(self, query: str) -> None:
-        self.unanswered.discard(query)
+    def answer(self, broker: str, query: str) -> None:
+        self.unanswered.discard((broker, query))
         self._news.set()
 
     def hear(self, notice: Notice) -> None:
@@ -100,17 +100,31 @@ def _set_of(query: Query) -> str:
 
 
 class Dummy:
-    """One broker."""
+    """One broker.
+
+    It asks the coordinator once what several of its subscribers ask, as a broker does: or, if it does not *share*, for
+    each of them, under an id of its own.
+    """
 
     def __init__(
-        self, number: int, store: Store, log: Log, places: StoreNames, heartbeat_us: int, ears: Ears
+        self,
+        number: int,
+        store: Store,
+        log: Log,
+        places: StoreNames,
+        heartbeat_us: int,
+        ears: Ears,
+        *,
+        shares: bool = True,
     ) -> None:
         info = BrokerInfo(f"dummy-{number}", "lab", Role.EDGE, "127.0.0.1", 1)
+        self._name = info.id
         self.machine = Participant(info, places, heartbeat_us)
         self._tickets = 0
         self._ears = ears
-        self._numbers: dict[str, int] = {}  # of queries, by their ids
-        self._texts: dict[int, str] = {}  # the reverse
+        self._shares = shares
+        self._numbers: dict[str, list[int]] = {}  # of subscribers, by their query's id
+        self._ids: dict[int, str] = {}  # the reverse
         self.driver = Driver(
             self.machine,
             broker_address(info.id),
@@ -121,10 +135,14 @@ class Dummy:
         )
 
     def ask(self, asked: Sequence[tuple[int, Query]]) -> None:
-        self._numbers = {_set_of(query): number for number, query in asked}
-        self._texts = {number: _set_of(query) for number, query in asked}
-        self._ears.unanswered |= self._numbers.keys()
-        self.driver.post(QueriesChanged(added=tuple((_set_of(query), query.text) for _, query in asked)))
+        texts: dict[str, str] = {}
+        for number, query in asked:
+            identifier = _set_of(query) if self._shares else f"{_set_of(query)}.{number}"
+            texts[identifier] = query.text
+            self._numbers.setdefault(identifier, []).append(number)
+            self._ids[number] = identifier
+        self._ears.unanswered |= {(self._name, identifier) for identifier in texts}
+        self.driver.post(QueriesChanged(added=tuple(texts.items())))
 
     def say(self, change: Change) -> int:
         """Send a change; when that was."""
@@ -136,7 +154,7 @@ class Dummy:
 
     def known(self, number: int) -> Mapping[str, Metadata] | None:
         """The set of a query of this broker."""
-        return self.machine.streams(self._texts[number])
+        return self.machine.streams(self._ids[number])
 
     def _own(self, effect: Effect) -> None:
         match effect:
@@ -147,13 +165,14 @@ class Dummy:
             case StreamLeft(query=query, metadata=metadata):
                 kind = "left"
             case QuerySetKnown(query=query):
-                self._ears.answer(query)
+                self._ears.answer(self._name, query)
                 return
             case _:
                 return
         mark = metadata[MARK]
         assert isinstance(mark, int)
-        self._ears.hear((mark, self._numbers[query], kind))
+        for number in self._numbers[query]:
+            self._ears.hear((mark, number, kind))
 
 
 async def work(job: Job, desk: Desk) -> None:
@@ -169,16 +188,21 @@ async def play(
     plan: Coordination, seed: int, raw: Path, brokers: Sequence[Broker], ears: Ears, desk: Desk
 ) -> dict[str, Any]:
     """Ask all queries, send all changes, and hold what was heard against what is due."""
-    asked, planned = queries(plan.subscribers), changes(plan.publishers, plan.changes, seed)
+    asked = queries(plan.subscribers, plan.different)
+    planned = changes(plan.publishers, plan.changes, seed)
+    asked_s, asking_cpu_s = time.perf_counter(), time.process_time()
     for number, broker in enumerate(brokers):
         broker.ask(list(enumerate(asked))[number :: len(brokers)])
     async with asyncio.timeout(READY_S):
         while ears.unanswered:
             await ears.wait()
+    asked_s, asking_cpu_s = time.perf_counter() - asked_s, time.process_time() - asking_cpu_s
     desk.tell("ready")
+    cpu_s = time.process_time()
     sent = await _say_all(plan, seed, planned, brokers, desk)
     said = planned[: len(sent)]
     await asyncio.sleep(SETTLE_S)
+    cpu_s = time.process_time() - cpu_s
     due, sets = expected(asked, said)
     got = await _hear_all(due, ears)
     known = [brokers[number % len(brokers)].known(number) for number in range(len(asked))]
@@ -191,6 +215,9 @@ async def play(
         "queries": len(asked),
         "sets_wrong": differing(sets, known),
         "began_ns": min(sent, default=0),
+        "asked_s": asked_s,
+        "asking_cpu_s": asking_cpu_s,
+        "cpu_s": cpu_s,
     }
 
 

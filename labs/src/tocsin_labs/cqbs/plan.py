@@ -26,7 +26,10 @@ class Coordination(msgspec.Struct, frozen=True):
     """V-B."""
 
     brokers: int = 10
-    subscribers: int = 500  # each with a query of its own, that one publisher in ten satisfies
+    subscribers: int = 500  # each with a query that one publisher in ten satisfies
+    different: int | None = (
+        None  # queries that they ask, each somebody's by chance; None: one for each of them
+    )
     publishers: int = 1_000  # that come
     changes: int = 400  # of metadata, afterwards
     interval_s: tuple[float, float] = (0.05, 0.5)  # between two of either, uniformly
@@ -46,7 +49,7 @@ class Whole(msgspec.Struct, frozen=True):
     seconds: float = 300.0
 
 
-Design = Literal["logged", "ahead", "broadcast"]
+Design = Literal["logged", "ahead", "broadcast", "unshared"]
 
 
 class Designs(msgspec.Struct, frozen=True):
@@ -54,6 +57,8 @@ class Designs(msgspec.Struct, frozen=True):
 
     load: Coordination = Coordination(publishers=150, changes=150)
     designs: tuple[Design, ...] = ("logged", "ahead", "broadcast")
+    equal: Coordination = Coordination(publishers=150, changes=150, different=10)  # many ask the same
+    equal_designs: tuple[Design, ...] = ("logged", "unshared")
     servers: tuple[Literal[1, 3], ...] = (1, 3)  # of the store
 
 
@@ -76,6 +81,9 @@ QUICK = Plan(
     whole=Whole(subscribers_each=2, publishers_each=2, change_s=(0.5, 1.0), seconds=2.0),
     designs=Designs(
         load=Coordination(brokers=4, subscribers=40, publishers=20, changes=20, interval_s=(0.01, 0.05)),
+        equal=Coordination(
+            brokers=4, subscribers=40, different=4, publishers=20, changes=20, interval_s=(0.01, 0.05)
+        ),
         servers=(1,),
     ),
 )
@@ -123,6 +131,8 @@ def _scaled(given: Plan, scale: float) -> Plan:
             given.single, subscribers=tuple(dict.fromkeys(map(times, given.single.subscribers)))
         ),
         coordination=load(given.coordination),
-        designs=msgspec.structs.replace(given.designs, load=load(given.designs.load)),
+        designs=msgspec.structs.replace(
+            given.designs, load=load(given.designs.load), equal=load(given.designs.equal)
+        ),
         whole=msgspec.structs.replace(whole, subscribers_each=times(whole.subscribers_each)),
     )

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tocsin_labs.cqbs import coordinator, forwarding, paper
+from tocsin_labs.cqbs import coordinator, forwarding, paper, single
 from tocsin_labs.cqbs.coordinator import Coordinated
 from tocsin_labs.cqbs.crowd import CHANGED, FIRST
+from tocsin_labs.cqbs.designs.run import Designed
 from tocsin_labs.cqbs.paper import Published
 from tocsin_labs.drawing import finish, pyplot, save
 
@@ -17,6 +18,7 @@ CHANGING: Final = "#27aae1"
 FIRSTS: Final = "#e67e22"
 REPLICATED: Final = "#1e8449"
 THEIRS: Final = "#555555"
+ORIGINAL: Final = "#8899aa"
 DESIGNS: Final = ("#c0392b", "#e67e22", "#1e8449", "#7d3c98", "#27aae1")  # a line each
 
 
@@ -43,13 +45,21 @@ def _of(rows: list[tuple[float, float, int]], kind: int) -> list[tuple[float, fl
     return [(sent, latency) for sent, latency, each in rows if each == kind]
 
 
-def draw_single(sizes: list[int], samples: Path, out: Path) -> None:
-    """Figure 5: a panel for each number of subscribers."""
+def draw_single(sizes: list[int], originals: list[int], samples: Path, out: Path) -> None:
+    """Figure 5: a panel for each number of subscribers, with the paper's own broker's messages if it was there."""
     figure, panels = pyplot().subplots(
         len(sizes), figsize=(9, 3 * len(sizes)), squeeze=False, sharey=True, layout="constrained"
     )
     for axes, subscribers in zip(panels[:, 0], sizes, strict=True):
-        rows = forwarding.read(samples / f"single-{subscribers}.csv")
+        if subscribers in originals:
+            rows = forwarding.read(single.samples(samples, subscribers, original=True))
+            _dots(
+                axes,
+                [(sent, latency) for sent, latency, _ in rows],
+                ORIGINAL,
+                "a message, the paper's broker",
+            )
+        rows = forwarding.read(single.samples(samples, subscribers, original=False))
         _dots(axes, [(sent, latency) for sent, latency, _ in rows], OURS, "a message")
         _dots(axes, _of(rows, FIRST), FIRSTS, "a stream's first", 6)
         _theirs(axes, paper.SINGLE.get(subscribers))
@@ -95,13 +105,21 @@ def draw_full(samples: Path, out: Path) -> None:
     save(figure, out / "full.png")
 
 
-def draw_designs(names: Sequence[str], samples: Path, out: Path) -> None:
-    """The share of notices that were heard within a time, for each design."""
-    figure, axes = pyplot().subplots(figsize=(8.5, 4.8), layout="constrained")
-    for name, colour in zip(names, DESIGNS, strict=False):
-        heard = sorted(each.latency_ms for each in coordinator.read(samples / f"design-{name}.csv"))
-        shares = [100 * rank / len(heard) for rank in range(1, len(heard) + 1)]
-        axes.step(heard, shares, where="post", color=colour, label=name)
-    axes.set_xscale("log")
-    finish(axes, "VI-B: notices of changes, by design and servers of the store", "ms until it is heard", "%")
+def draw_designs(designs: Sequence[Designed], samples: Path, out: Path) -> None:
+    """The share of notices that were heard within a time, for each design, by load."""
+    loads = [
+        (words, mine)
+        for words, equal in (("each subscriber asks something else", False), ("many ask the same", True))
+        if (mine := [each.name for each in designs if each.equal == equal])
+    ]
+    figure, panels = pyplot().subplots(
+        1, len(loads), figsize=(6.5 * len(loads), 4.8), squeeze=False, sharey=True, layout="constrained"
+    )
+    for axes, (words, names) in zip(panels[0], loads, strict=True):
+        for name, colour in zip(names, DESIGNS, strict=False):
+            heard = sorted(each.latency_ms for each in coordinator.read(samples / f"design-{name}.csv"))
+            shares = [100 * rank / len(heard) for rank in range(1, len(heard) + 1)]
+            axes.step(heard, shares, where="post", color=colour, label=name)
+        axes.set_xscale("log")
+        finish(axes, f"VI-B, by design and servers of the store: {words}", "ms until a notice is heard", "%")
     save(figure, out / "designs.png")

@@ -1,9 +1,10 @@
 """The experiments one after the other, and what is written down of them.
 
-    OUT/single-N.csv  coordinator-alone.csv  coordinator-replicated.csv  full.csv  design-NAME.csv    every sample
-    OUT/summary.csv  summary.md                                                                       paper, ours, ratio
-    OUT/results.json                                                                                  all that is known
-    OUT/single.png  coordinator.png  full.png  designs.png                                            with matplotlib
+    OUT/single-N.csv  original-N.csv  full.csv    every sample
+    OUT/coordinator-*.csv  design-*.csv           every sample
+    OUT/summary.csv  summary.md                   paper, ours, ratio
+    OUT/results.json                              all that is known
+    OUT/*.png                                     with matplotlib
 
 What an experiment found is written as soon as it ends, so that nothing is lost with a later one.
 """
@@ -16,8 +17,9 @@ from typing import Final
 
 import msgspec
 
-from tocsin_labs import drawing, record
-from tocsin_labs.cqbs import coordinator, paper, plots, single, size, whole
+from tocsin.client.address import Server
+from tocsin_labs import drawing, record, statements
+from tocsin_labs.cqbs import claims, coordinator, paper, plots, single, size, whole
 from tocsin_labs.cqbs.coordinator import Coordinated
 from tocsin_labs.cqbs.designs import run as designs
 from tocsin_labs.cqbs.designs.run import Designed
@@ -26,6 +28,7 @@ from tocsin_labs.cqbs.paper import Published
 from tocsin_labs.cqbs.plan import Plan
 from tocsin_labs.figures import Comparison, Spread, markdown
 from tocsin_labs.stage import Stage
+from tocsin_labs.statements import Claim
 
 EXPERIMENTS: Final = ("single", "coordinator", "full", "designs", "size")
 PARTS: Final = ("alone", "replicated")  # of the second
@@ -48,12 +51,14 @@ class Results(msgspec.Struct):
     full: Forwarded | None = None
     designs: list[Designed] = []
     lines: dict[str, dict[str, int]] = {}  # of small clients: language → part → lines of code
+    original: dict[int, Forwarded] = {}  # V-A's load at the paper's own broker
 
     @property
     def partial(self) -> bool:
         """An experiment was cut short."""
         parts = (
             *self.single.values(),
+            *self.original.values(),
             *(each.found for each in self.designs),
             self.alone,
             self.replicated,
@@ -63,15 +68,19 @@ class Results(msgspec.Struct):
 
 
 async def run(
-    plan: Plan, stage: Stage, only: Collection[str] = EXPERIMENTS, command: str = "tocsin lab cqbs"
+    plan: Plan,
+    stage: Stage,
+    only: Collection[str] = EXPERIMENTS,
+    command: str = "tocsin lab cqbs",
+    peer: Server | None = None,
 ) -> Results:
-    """Those experiments, in order; what was found is written after each."""
+    """Those experiments, in order; what was found is written after each. ``peer``: a broker of the paper's."""
     results = Results(plan, command, record.today(), record.machine())
     if "size" in only:
         results.lines = size.measure()
     write(results, stage.out)
     if "single" in only and not stage.is_cut:
-        results.single = await single.run(plan.single, plan.seed, stage)
+        results.single, results.original = await single.run(plan.single, plan.seed, stage, peer)
         write(results, stage.out)
     if {"coordinator", "alone"} & {*only} and not stage.is_cut:
         results.alone = await coordinator.run(plan.coordination, plan.seed, stage, coordinators=1, servers=1)
@@ -101,6 +110,10 @@ def comparisons(results: Results) -> list[Comparison]:
         name = f"V-A, subscribers: {subscribers}"
         rows += _latencies(name, paper.SINGLE.get(subscribers), found.all)
         rows.append(_lost(name, found))
+        if (theirs := results.original.get(subscribers)) is not None:
+            name = f"{name}; the paper's broker on this machine"
+            rows += _latencies(name, None, theirs.all)
+            rows.append(_lost(name, theirs))
     for name, published, coordinated, targets in (
         ("V-B, one coordinator", paper.ALONE, results.alone, (None, None)),
         ("V-B, replicated", paper.REPLICATED, results.replicated, REPLICATED_TARGET),
@@ -153,6 +166,9 @@ def _lost(name: str, found: Forwarded) -> Comparison:
 def _design(design: Designed) -> list[Comparison]:
     name, found = f"VI-B, {design.name}", design.found
     rows = _latencies(name, None, found.all)
+    if design.equal:
+        rows.append(Comparison(name, "until all queries were answered", "ms", None, design.asked_ms))
+        rows.append(Comparison(name, "processor until then", "ms", None, design.asking_cpu_ms))
     rows += _latencies(f"{name}, the first to hear", None, found.first)
     rows.append(Comparison(name, "processor for a change", "ms", None, design.cpu_ms))
     if design.behind is not None:
@@ -161,6 +177,11 @@ def _design(design: Designed) -> list[Comparison]:
     rows.append(Comparison(name, "notices lost", f"of {found.expected}", None, found.lost))
     rows.append(Comparison(name, "queries with a wrong set", f"of {found.queries}", None, found.sets_wrong))
     return rows
+
+
+def stated(results: Results) -> list[Claim]:
+    """The paper's statements, of all that was measured."""
+    return [*claims.of_coordinators(results.alone, results.replicated), *claims.of_designs(results.designs)]
 
 
 def heading(results: Results) -> str:
@@ -173,9 +194,11 @@ def heading(results: Results) -> str:
 def summary(results: Results) -> str:
     """A page of its own: what was done, and the table."""
     wrote = f"`{results.command}` wrote this page on {results.day}."
-    return (
-        f"# Figures of the CQBS experiments\n\n{wrote} {heading(results)}\n\n{markdown(comparisons(results))}"
+    said = stated(results)
+    held = (
+        f"## What the paper states\n\n{statements.markdown(said)}\n## Paper, ours, ratio\n\n" if said else ""
     )
+    return f"# Figures of the CQBS experiments\n\n{wrote} {heading(results)}\n\n{held}{markdown(comparisons(results))}"
 
 
 def write(results: Results, out: Path) -> None:
@@ -188,11 +211,11 @@ def draw(results: Results, out: Path, samples: Path | None = None) -> str:
         return drawing.MISSING
     samples = samples or out
     if results.single:
-        plots.draw_single(list(results.single), samples, out)
+        plots.draw_single(list(results.single), list(results.original), samples, out)
     if results.alone or results.replicated:
         plots.draw_coordinator(results.alone, results.replicated, samples, out)
     if results.full:
         plots.draw_full(samples, out)
     if results.designs:
-        plots.draw_designs([each.name for each in results.designs], samples, out)
+        plots.draw_designs(results.designs, samples, out)
     return f"pictures are in {out}"

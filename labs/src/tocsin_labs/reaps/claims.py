@@ -8,29 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Final
-
-import msgspec
 
 from tocsin_labs.figures import shown
 from tocsin_labs.reaps.failures import ONE_BY_ONE, ONE_EACH, Failed
 from tocsin_labs.reaps.overheads import Overhead
 from tocsin_labs.reaps.replication import Mode, Replicated
 from tocsin_labs.reaps.retrieval import REAPS, Retrieved
-
-HEADINGS: Final = ("figure", "the paper says", "here", "because")
-
-
-class Claim(msgspec.Struct, frozen=True):
-    """A statement of the paper."""
-
-    figure: str
-    words: str
-    holds: bool
-    evidence: str
-
-    def cells(self) -> tuple[str, ...]:
-        return self.figure, self.words, "holds" if self.holds else "does not hold", self.evidence
+from tocsin_labs.statements import Claim
 
 
 def of_retrieval(rows: Sequence[Retrieved]) -> list[Claim]:
@@ -187,8 +171,3 @@ def _drops(series: Sequence[Failed], values: Sequence[float]) -> str:
         if more < less
     ]
     return f", but {', '.join(drops)}" if drops else ""
-
-
-def markdown(claims: Iterable[Claim]) -> str:
-    lines = [HEADINGS, ("---",) * len(HEADINGS), *(claim.cells() for claim in claims)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"

@@ -19,7 +19,7 @@ import asyncio
 import statistics
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final, Literal
 
@@ -133,9 +133,17 @@ async def _network() -> AsyncIterator[_Network]:
             await store.close()
 
 
-async def takeover(way: Way, clients: int, subscriptions: int) -> _Spent:
-    """What one backup and the store need until all clients, with so many subscriptions in all, have their sessions."""
-    async with asyncio.timeout(DEADLINE_S * 3), _network() as network:
+async def takeover(way: Way, clients: int, subscriptions: int, *, resident: bool = False) -> _Spent:
+    """What one backup and the store need until all clients, with so many subscriptions in all, have their sessions.
+
+    ``resident``: the backup has a subscriber of its own, so that it has loaded what reading results takes.
+    """
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(asyncio.timeout(DEADLINE_S * 3))
+        network = await stack.enter_async_context(_network())
+        if resident:
+            own = await stack.enter_async_context(network.client(clients, BACKUPS[way]))
+            await own.subscribe(f"$channel/Near/{subscriptions}", qos=1)
         there = [network.client(number, LOST) for number in range(clients)]
         await asyncio.gather(*(each.connect() for each in there))
         for number, each in enumerate(there):

@@ -17,10 +17,9 @@ from typing import Any, Final
 
 import msgspec
 
-from tocsin_labs import drawing, record
+from tocsin_labs import drawing, record, statements
 from tocsin_labs.figures import Comparison, markdown
 from tocsin_labs.reaps import claims, failures, overheads, paper, plots, rates, replication, retrieval
-from tocsin_labs.reaps.claims import Claim
 from tocsin_labs.reaps.failures import Failed
 from tocsin_labs.reaps.overheads import Overhead
 from tocsin_labs.reaps.parameters import Parameters
@@ -28,6 +27,7 @@ from tocsin_labs.reaps.rates import Measured
 from tocsin_labs.reaps.replication import Replicated
 from tocsin_labs.reaps.retrieval import REAPS, Retrieved
 from tocsin_labs.reaps.workload import Workload
+from tocsin_labs.statements import Claim
 
 Tell = Callable[[str, float], None]
 COMMAND: Final = "tocsin lab reaps simulation"
@@ -184,7 +184,7 @@ def summary(results: Results) -> str:
     begun = f"{wrote} {heading(results)} {results.measured.words}"
     return (
         f"# Figures of the REAPS simulation\n\n{begun}\n\n## What the paper states\n\n"
-        f"{claims.markdown(stated(results))}\n## Paper, ours, ratio\n\n{markdown(comparisons(results))}"
+        f"{statements.markdown(stated(results))}\n## Paper, ours, ratio\n\n{markdown(comparisons(results))}"
     )
 
 

@@ -34,7 +34,7 @@ from tocsin.core.budgets.budget import Kind, Refusal
 from tocsin.core.budgets.weight import weight_of
 from tocsin.core.delivery.stored_session import StoredSession
 from tocsin.core.delivery.taking import Abandoned, NotYours, SessionsFull
-from tocsin.core.machine import Effect, Event
+from tocsin.core.machine import Effect, Event, SetTimer
 from tocsin.core.session.machine import Session, SessionState
 from tocsin.core.session.signals import (
     Accepted,
@@ -382,6 +382,15 @@ class Connection(asyncio.Protocol):
             self.post(PeerClosed(cause=self._cause))
             self._end(0)
         self.account.retire()  # what waited in the transport is gone with it
+        if not self._coming_in:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Nothing holds the connection any more but its own parts: undo these circles, so that it is freed now. Of a
+        crowd that comes and goes a fifth of the broker's time would be the garbage collector's."""
+        self._shell.let_go()
+        self._publisher = self._coming_in = None
+        del self.subscriber
 
     # ── the exchange tells ──────────────────────────────────────────────────────────────────────────────────
 
@@ -428,6 +437,9 @@ class Connection(asyncio.Protocol):
             self._shell.carry_out(effect)
         else:
             act(self, effect)
+
+    def _on_set_timer(self, effect: SetTimer) -> None:
+        self._shell.set_timer(effect.name, effect.delay_us, effect.cause)
 
     def _on_send(self, effect: SendPacket) -> None:
         packet = effect.packet
@@ -744,7 +756,7 @@ class Connection(asyncio.Protocol):
                 self._durable.departures.left(self, expiry_s, self.user)
             self._listener.release(self)
             self._later = ()
-            self._decoder.close()  # a connection is a circle, and collected late
+            self._decoder.close()  # the transport may hold the connection for a while
         if self._transport is not None:
             transport, self._transport = self._transport, None
             transport.close()
@@ -755,6 +767,7 @@ class Connection(asyncio.Protocol):
 # How each effect of the session is carried out; the shell knows the others.
 _ACTS: Final[dict[type[Effect], Callable[[Connection, Any], None]]] = {
     SendPacket: Connection._on_send,
+    SetTimer: Connection._on_set_timer,
     Commit: Connection._on_commit,
     Acknowledged: Connection._on_acknowledged,
     Release: Connection._on_release,

@@ -46,7 +46,7 @@ class Pace:
         self._transport = transport
 
     def end(self) -> None:
-        self._transport = None
+        self._transport = self._freed = None
 
     def published(self, items: Iterable[Packet | PublishRun | WireError]) -> None:
         """The client published these just now, among other things."""

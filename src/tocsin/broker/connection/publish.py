@@ -116,6 +116,7 @@ class ClientPublisher:
 
     __slots__ = (
         "_attended",
+        "_bequeaths",
         "_client",
         "_durable",
         "_ended",
@@ -145,6 +146,7 @@ class ClientPublisher:
         self._post = self._shell.post
         self._saving: dict[int, _Commit] = {}  # QoS 2 messages whose ids are being stored, by packet id
         self._ended = False
+        self._bequeaths = False  # the client's will is to come, whenever it is its turn
         self._expiry_s = 0  # how long the session is kept, once the connection is over
         if resumed:
             self._post(SessionResumed())
@@ -235,6 +237,7 @@ class ClientPublisher:
 
     def bequeath(self, topic: str, packet: PublishPacket) -> None:
         """The client's will. It is its last message, and makes no stream."""
+        self._bequeaths = True
 
         def in_turn(will: Bequest, told: Told) -> None:
             def go() -> None:
@@ -454,6 +457,8 @@ class ClientPublisher:
                 self._durable.retained_writer.withdraw(commit.turn)
             self._settle(commit)
         self._post(ClientLeft())
+        if not (self._bequeaths or len(self._gate)):
+            self._shell.let_go()
 
     def _carry_out(self, effect: Effect) -> None:
         registry, client = self._registry, self._client

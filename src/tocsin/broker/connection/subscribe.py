@@ -35,6 +35,7 @@ from mqtt5 import RetainHandling, SubAckPacket, SubAckReasonCode
 
 from tocsin.broker.client import ClientConnection
 from tocsin.broker.delivery.durable import Durable
+from tocsin.broker.delivery.history import History, has_history
 from tocsin.broker.forwarding.exchange import Exchange
 from tocsin.broker.shared.group import NoMember
 from tocsin.broker.streams.queries import Asked
@@ -54,7 +55,7 @@ from tocsin.core.filters import (
     filter_type,
     stored_filter,
 )
-from tocsin.core.forwarding.table import Subscription
+from tocsin.core.forwarding.table import UNBEGUN, Subscription
 from tocsin.core.quality.judging import Judge
 from tocsin.core.quality.offers import query_for, scope_of
 from tocsin.core.retained.kept import Kept
@@ -138,6 +139,7 @@ class ClientSubscriber:
         "_epoch",
         "_exchange",
         "_groups",
+        "_histories",
         "_holds",
         "_session",
         "_turn",
@@ -160,6 +162,7 @@ class ClientSubscriber:
         # Answers wait for these, in order. Made when needed: most clients need none.
         self._unsure: dict[_Saving, None] | None = None
         self._ended = False
+        self._histories: dict[str, asyncio.Task[None]] = {}  # of subscriptions that get theirs
 
     @property
     def _holder(self) -> str:
@@ -213,7 +216,27 @@ class ClientSubscriber:
                 asked = stored_filter(name)
                 if isinstance(asked, ListingFilter | WantedFilter):
                     self._exchange.queries.begin(self._client, asked)
+        for name, subscription in tuple(self._client.delivery.subscriptions.items()):
+            if subscription.since == UNBEGUN:
+                self._tell_history(stored_filter(name))
         self.room_made()
+
+    def _tell_history(self, wanted: StoredFilter) -> None:
+        """Have the client get what the log has for a new subscription; then the subscription begins."""
+        subscription = self._client.delivery.subscriptions.get(wanted.name)
+        if subscription is None or subscription.since != UNBEGUN:
+            return
+        running = self._histories.get(wanted.name)
+        if running is not None and not running.done():
+            return
+
+        def begin(begun: Subscription) -> None:
+            before = self._client.delivery.subscriptions[wanted.name]
+            self._exchange.subscribe(self._client, wanted, begun, bound=False)
+            self._client.delivery.begins(wanted.name, before, begun)
+
+        history = History(self._client, self._durable.message_log, self._durable.retained, wanted.name, begin)
+        self._histories[wanted.name] = self._client.spawn(history.run())
 
     def room_made(self) -> None:
         """The client may take more of its groups' messages than before."""
@@ -259,6 +282,14 @@ class ClientSubscriber:
                         begin=lambda: self._exchange.queries.begin(self._client, wanted),
                     )
                 )
+            case TopicFilter() | RequestFilter() | QueryFilter() if has_history(asked.request):
+                self._asked.append(
+                    _Asked(
+                        asked,
+                        ready=lambda: self._known(wanted, asked.request),
+                        begin=lambda: self._tell_history(wanted),
+                    )
+                )
             case QueryFilter() | ListingFilter():
                 known = self._exchange.queries.is_known(wanted) and not asked.request
                 self._asked.append(
@@ -281,7 +312,7 @@ class ClientSubscriber:
         """Have a subscription that is to no channel; None if it is refused."""
         delivery, name = self._client.delivery, asked.filter.name
         message_log = self._durable.message_log
-        since = message_log.tail
+        since = UNBEGUN if has_history(asked.request) else message_log.tail
         before = delivery.subscriptions.get(name)
         if before is not None:  # its options change; it is not a new one
             since = before.since
@@ -330,6 +361,8 @@ class ClientSubscriber:
 
     def _remove(self, wanted: StoredFilter) -> None:
         self._uncount(wanted.name)
+        if (history := self._histories.pop(wanted.name, None)) is not None:
+            history.cancel()
         self._exchange.unsubscribe(self._client, wanted)
         self._client.delivery.unsubscribed(wanted.name)
         if self._holds and isinstance(wanted, ChannelFilter | UnreadableFilter):
@@ -537,6 +570,12 @@ class ClientSubscriber:
             await self._offers_known(wanted, request) if isinstance(wanted, QueryFilter) and request else None
         )
 
+    async def _known(self, wanted: TopicFilter | RequestFilter | QueryFilter, request: str) -> Problem | None:
+        """Return when it is known what a request is about, or after a while; or why it is refused."""
+        if isinstance(wanted, QueryFilter):
+            return await self._answered(wanted, request)
+        return await self._offers_known(wanted, request)
+
     async def _offers_known(
         self, wanted: TopicFilter | RequestFilter | QueryFilter, request: str
     ) -> Problem | None:
@@ -602,7 +641,8 @@ class ClientSubscriber:
         identifiers = () if subscription.identifier is None else (subscription.identifier,)
         grants = [Grant(qos, identifiers, True) for qos in range(subscription.qos + 1)]
         streams: list[str] | None = None  # of a query, once it has its turn
-        request, judge = subscription.request, Judge()
+        request = subscription.request
+        fits = Judge().fits if request else None
 
         def pages(after: str | None) -> Iterator[tuple[Kept, Grant | None]]:
             nonlocal streams
@@ -616,7 +656,7 @@ class ClientSubscriber:
                 may = unlimited or rights.may_receive(publication.topic)
                 if publication.expiry_s is not None and kept.over(now_s):
                     may = False
-                if request and not judge.fits(request, publication):
+                if fits is not None and not fits(request, publication):
                     may = False
                 qos = publication.qos
                 yield kept, grants[qos if qos < most else most] if may else None

@@ -55,6 +55,7 @@ class Aliases:
 
 
 NONE: Final = Aliases(0)
+_NOBODY: Final = OutletSet()  # the group of those who are gone
 
 
 class ClientWriter:
@@ -83,7 +84,7 @@ class ClientWriter:
         self.send_max_bytes = NO_MAXIMUM
         self.group = OutletSet(self)
         self.descriptor = NOWHERE  # of its socket, while nothing waits in the transport
-        self._owner = owner
+        self._owner: ClientConnection | None = owner  # None after its end: the two are no circle then
         self._exchange = exchange
         self._account = account  # of the bytes that the client makes us hold
         self._outbound_max_bytes = outbound_max_bytes
@@ -105,7 +106,8 @@ class ClientWriter:
     def end(self) -> None:
         """Nothing more is sent. To be said before the socket is closed."""
         self._go_direct(None)
-        self._transport = None
+        self._transport = self._owner = None
+        self.group = _NOBODY
 
     def bound(self, send_max_bytes: int | None, topic_alias_max: int) -> None:
         """The client's own limits."""
@@ -149,6 +151,7 @@ class ClientWriter:
             return
         if self.full and self._owed != self._exchange.outbox.flushes - 1:
             self._exchange.counts.dropped += messages
+            assert self._owner is not None, "there is a transport"
             self._owner.missed()
         else:
             self._put(transport, data)
@@ -181,6 +184,7 @@ class ClientWriter:
             refusal = self._account.charge(Kind.OUTBOUND, size - before)
             if refusal is not None:
                 self._outbound = before
+                assert self._owner is not None, "there is a transport"
                 self._owner.unread(refusal)
         elif size < before:
             self._account.give(Kind.OUTBOUND, before - size)

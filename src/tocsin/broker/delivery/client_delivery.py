@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from mqtt5 import PubAckPacket, PubCompPacket, PubRecPacket
 
@@ -92,6 +92,17 @@ RESULTS_BYTES: Final = 2 << 20  # of a page of results
 SESSIONS_FULL: Final = "stored sessions take all that they may: shares.sessions_bytes, or its disk"
 
 Subscriptions = Mapping[str, Subscription]
+
+
+class _Absent:
+    """Stands in for the client of a delivery that is over. The connection has its delivery, so that the two would be a
+    circle, which only the garbage collector finds."""
+
+    __slots__ = ("client_id",)
+    heard_us = 0
+
+    def __init__(self, client_id: str) -> None:
+        self.client_id = client_id
 
 
 class DurableDelivery:
@@ -249,7 +260,10 @@ class DurableDelivery:
         self._post(Kept(packet_id=packet_id, cause=self._cause))
 
     def subscribed(self, topic_filter: str, subscription: Subscription) -> None:
-        self._post(Subscribed(topic_filter=topic_filter, subscription=subscription, cause=self._cause))
+        tail = self._message_log.tail
+        self._post(
+            Subscribed(topic_filter=topic_filter, subscription=subscription, tail=tail, cause=self._cause)
+        )
         self._changed(self._connection.client_id, topic_filter)
 
     def begins(self, topic_filter: str, before: Subscription, subscription: Subscription) -> None:
@@ -372,6 +386,12 @@ class DurableDelivery:
             self._replay = Replay(self._connection, self._machine, copy)
         self._replay.add(name, pages)
 
+    def send_history(self, name: str, pages: Pages, copy: Copy, done: Callable[[], None]) -> None:
+        """Send what a subscription gets from before it, as fast as the client takes it."""
+        if self._replay is None:
+            self._replay = Replay(self._connection, self._machine, copy)
+        self._replay.add_now(name, pages, done)
+
     def awaits_retained(self, name: str) -> bool:
         """Whether nothing of what is retained for a subscription was sent yet, and all will be."""
         return self._replay is not None and self._replay.is_early(name)
@@ -422,6 +442,9 @@ class DurableDelivery:
                 then, self._gone = self._gone, None
                 if then is not None:
                     then(not unstored)
+                self._shell.let_go()
+                self._replay = self._level = None
+                self._connection = cast("Client", _Absent(self._connection.client_id))
             case _:
                 self._shell.carry_out(effect)
 
@@ -512,7 +535,7 @@ async def read_messages(
         batch = await message_log.read(read_for(asked.filters), asked.start, critical=critical)
         by_metadata = _judges(asked.filters) or _compares(subscriptions)
         entries = await message_log.resolved(batch.entries) if by_metadata else batch.entries
-        judge = Judge()
+        judge = Judge() if any(each.request for each in subscriptions.values()) else None
         each = (_matched(entry, message_log, recipient, subscriptions, judge, owners) for entry in entries)
         matched = [one for one in each if one is not None]
     except TocsinError as error:
@@ -538,10 +561,10 @@ def _matched(
     message_log: MessageLog,
     recipient: Recipient,
     subscriptions: Subscriptions,
-    judge: Judge,
+    judge: Judge | None,
     owners: Owners,
 ) -> MatchedEntry | None:
-    """An entry of a batch, if the client is to get it above QoS 0."""
+    """An entry of a batch, if the client is to get it above QoS 0; ``judge``, where a subscription has a request."""
     publication = message_log.publication(entry)
     if publication is None or publication.expired(_waited_s(entry)):
         return None
@@ -550,8 +573,12 @@ def _matched(
     concerned = [
         each
         for name, each in subscriptions.items()
-        if _concerns(name, publication)
-        and (not each.request or _fits(each.request, publication, entry.at_us, judge, owners))
+        if concerns(name, publication)
+        and (
+            judge is None
+            or not each.request
+            or meets_request(each.request, publication, entry.at_us, judge, owners)
+        )
     ]
     granted = grant(concerned, publication, entry.position, recipient.client_id)
     if granted is None or not granted.qos or too_large(recipient, Frames(publication, 0), granted):
@@ -559,7 +586,7 @@ def _matched(
     return MatchedEntry(entry, granted.qos, (publication, granted))
 
 
-def _fits(request: str, publication: Publication, at_us: int, judge: Judge, owners: Owners) -> bool:
+def meets_request(request: str, publication: Publication, at_us: int, judge: Judge, owners: Owners) -> bool:
     """Whether a message meets a request, at the time of its entry: who was alive then is known by its messages."""
     return judge.fits(request, publication) and owns(owners, request, publication, 0, at_us)
 
@@ -589,7 +616,7 @@ def read_for(names: Sequence[str]) -> Sequence[str]:
     return ("#",) if _judges(names) else tuple(interest_of(name).pattern for name in names)
 
 
-def _concerns(name: str, publication: Publication) -> bool:
+def concerns(name: str, publication: Publication) -> bool:
     """Whether a subscription matches a message: by its topic, or by its stream's metadata at the time."""
     match stored_filter(name):
         case TopicFilter():

@@ -10,6 +10,7 @@ from typing import Final
 import structlog
 
 from tocsin.broker.channels.backend_subscriptions import BackendSubscriptions
+from tocsin.core.access.crowd import SLICE
 from tocsin.core.access.ownership import may_take
 from tocsin.core.budgets.session_quota import SessionQuota
 from tocsin.core.delivery.session_cell import SESSIONS
@@ -101,10 +102,12 @@ class SessionReads:
                 if not future.done():
                     future.set_exception(error)
             return
-        for key, futures in waiting.items():
+        for number, (key, futures) in enumerate(waiting.items(), 1):
             for future in futures:
                 if not future.done():
                     future.set_result(found.get(key))
+            if number % SLICE == 0:  # others are served before the next of a crowd go on
+                await asyncio.sleep(0)
 
 
 class Sessions:

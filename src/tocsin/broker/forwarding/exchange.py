@@ -73,7 +73,7 @@ from tocsin.wire.internal.relayed import TOPIC as CARRIED
 from tocsin.wire.mqtt.codec import PublishRun
 from tocsin.wire.mqtt.connect import V5, V311, Version
 from tocsin.wire.mqtt.frames import forward_frame
-from tocsin.wire.mqtt.topics import HERE_PREFIX, ONE_PREFIX
+from tocsin.wire.mqtt.topics import HERE_PREFIX, ONE_PREFIX, QUALITY_PREFIX
 
 _NOBODY: Final = OutletSet()
 
@@ -194,6 +194,7 @@ class Exchange:
             keep=lambda query, user, wanted: self.queries.keep_offers(query, user, wanted),
             publishers=registry,
             gone=gone,
+            find=lambda topic: self._table.resolve(topic).requesting,
         )
         self.queries = Queries(self._table, self._tell, queries_changed, self.requests)
         self.outbox = outbox
@@ -242,6 +243,8 @@ class Exchange:
         self._forward(fanout, packet, excluded, (), ())
         if fanout.origin or fanout.origin_here:
             self._add_peers(with_stamp(packet, stamp), None, fanout.origin, fanout.origin_here)
+        if stamp.reliable:
+            self.requests.resending.publish(Publication.of(packet, topic, source.client_id), stamp)
         if fanout.requesting:
             self.requests.give(fanout.requesting, packet, topic, source.client_id, stamp)
         if fanout.shares:
@@ -542,12 +545,12 @@ class Exchange:
             case TopicFilter(name=name) | RequestFilter(name=name):
                 if not self.interests.subscribe(target, name, subscription, bound=bound):
                     return False
-                self.requests.subscribed(target, name, wanted.pattern, subscription.request)
+                self._request(target, name, wanted.pattern, subscription.request)
             case SharedFilter(name=name):
                 return self.interests.subscribe(target, name, subscription, bound=bound)
             case QueryFilter(name=name):
                 self.queries.subscribe(target, wanted, subscription)
-                self.requests.subscribed(target, name, name, subscription.request)
+                self._request(target, name, name, subscription.request)
             case ListingFilter() | WantedFilter():
                 self.queries.subscribe(target, wanted, subscription)
             case ChannelFilter(name=name):
@@ -556,6 +559,12 @@ class Exchange:
                 facts = {"subscriber": target.client_id, "subscription": name, "problem": problem}
                 self._log.warning("a stored subscription cannot be read", **facts)
         return True
+
+    def _request(self, target: Client, name: str, scope: str, request: str) -> None:
+        """A subscription has this request, or (empty) none any more, or is about news; nothing to do where nobody here
+        has one."""
+        if request or self.requests.count or name.startswith(QUALITY_PREFIX):
+            self.requests.subscribed(target, name, scope, request)
 
     def unsubscribe(self, target: Client, wanted: StoredFilter) -> None:
         match wanted:

@@ -1,6 +1,7 @@
 """The flows of one broker's publishers: their messages at QoS 0 are stamped, where their streams offer what needs it.
 
-Ownership needs to know who published a message, a latency budget when. Streams that offer neither are not looked at.
+Ownership needs to know who published a message, a latency budget when, and reliable delivery its number. Streams that
+offer none of these are not looked at.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from msgspec.structs import replace
 
 from tocsin.broker.client import Client
 from tocsin.broker.quality.attention import Attended
+from tocsin.broker.quality.resending import Origins
 from tocsin.core.budgets.budget import Kind
 from tocsin.core.quality.judging import OFFER_PREFIX
-from tocsin.core.quality.stamps import STAMP, Flow, Stamp, is_stamped, stamp_of, stamp_text, without_stamp
+from tocsin.core.quality.stamps import STAMP, Stamp, is_stamped, stamp_of, stamp_text, without_stamp
 from tocsin.core.quality.texts import offer_said
 from tocsin.model.publication import Publication
-from tocsin.model.quality import Offer, Ownership
+from tocsin.model.quality import Flow, Offer, Ownership, Reliability
 from tocsin.runtime.machines.clock import wall_us
 
 FLOW_BYTES: Final = 600
@@ -30,19 +32,22 @@ STRENGTH: Final = OFFER_PREFIX + "strength"
 class _Numbered:
     """One flow, as its broker has it."""
 
-    __slots__ = ("flow", "numbers")
+    __slots__ = ("flow", "numbers", "reliable")
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
         self.numbers = count(1)
+        self.reliable = False
 
 
 class Flows:
-    """The flows of a broker's clients."""
+    """The flows of a broker's clients. ``origins`` keeps what is reliable."""
 
-    def __init__(self, broker: str) -> None:
+    def __init__(self, broker: str, origins: Origins) -> None:
+        self._origins = origins
         self.topics = Attended()  # on which somebody here has a flow
         self._broker = broker
+        self._epoch = 0  # of the newest flow
         self._flows: dict[Client, dict[str, _Numbered]] = {}  # by topic
         self._strengths: dict[Client, dict[str, int]] = {}  # said by messages, by topic
 
@@ -57,23 +62,34 @@ class Flows:
             return
         for client in publishers:
             if needed:
-                self._begin(client, topic)
+                self._begin(client, topic, offer is not None and offer.reliability is Reliability.RELIABLE)
             else:
                 self._end(client, topic)
 
-    def _begin(self, client: Client, topic: str) -> None:
-        if topic in self._flows.get(client, ()):
+    def _begin(self, client: Client, topic: str, reliable: bool) -> None:
+        found = self._flows.get(client, {}).get(topic)
+        if found is not None:
+            if reliable and not found.reliable:
+                found.reliable = True
+                self._origins.begin(found.flow, client)
             return
         if client.account.take(Kind.OUTBOUND, FLOW_BYTES + len(topic)) is not None:
             return  # without room its messages are not stamped
-        flow = Flow(topic, client.client_id, client.epoch, self._broker)
-        self._flows.setdefault(client, {})[topic] = _Numbered(flow)
+        self._epoch = max(self._epoch + 1, wall_us())
+        flow = Flow(topic, client.client_id, self._epoch, self._broker)
+        numbered = self._flows.setdefault(client, {})[topic] = _Numbered(flow)
         self.topics.add(topic)
+        if reliable:
+            numbered.reliable = True
+            self._origins.begin(flow, client)
 
     def _end(self, client: Client, topic: str) -> None:
         flows = self._flows.get(client, {})
-        if flows.pop(topic, None) is None:
+        ended = flows.pop(topic, None)
+        if ended is None:
             return
+        if ended.reliable:
+            self._origins.end(ended.flow)
         if not flows:
             del self._flows[client]
         client.account.give(Kind.OUTBOUND, FLOW_BYTES + len(topic))
@@ -92,7 +108,8 @@ class Flows:
         found = self._flows.get(client, {}).get(topic)
         if found is None:
             return None
-        return Stamp(found.flow, next(found.numbers), wall_us(), self.strength(client, topic))
+        strength = self.strength(client, topic)
+        return Stamp(found.flow, next(found.numbers), wall_us(), strength, found.reliable)
 
     def stated(self, client: Client, topic: str, properties: Sequence[tuple[str, str]]) -> None:
         """A message says something. If that is an offer, it says how strong its publisher is, or that it is not."""
@@ -112,7 +129,8 @@ class Flows:
 
 
 def _needs_stamps(offer: Offer) -> bool:
-    return offer.ownership is Ownership.EXCLUSIVE or offer.budget_us is not None
+    reliable = offer.reliability is Reliability.RELIABLE
+    return reliable or offer.ownership is Ownership.EXCLUSIVE or offer.budget_us is not None
 
 
 def with_stamp(packet: PublishPacket, stamp: Stamp) -> PublishPacket:

@@ -36,6 +36,7 @@ from tocsin.broker.client import Client
 from tocsin.broker.quality.attention import Attended
 from tocsin.broker.quality.flows import Flows
 from tocsin.broker.quality.liveliness import EVERYTHING, Leased
+from tocsin.broker.quality.resending import Resending
 from tocsin.broker.quality.words import Words
 from tocsin.core.budgets.budget import Kind
 from tocsin.core.budgets.weight import weight_of_publication
@@ -51,19 +52,17 @@ from tocsin.core.quality.separation import SPACE, Separation, key_of
 from tocsin.core.quality.stamps import Stamp
 from tocsin.core.quality.texts import offer_said, request_of, value_text
 from tocsin.model.publication import Publication
-from tocsin.model.quality import Ownership, Request
+from tocsin.model.quality import Ownership, Reliability, Request
 from tocsin.model.stream import Metadata
 from tocsin.model.versions import Document
 from tocsin.query import Query
 from tocsin.runtime.machines.clock import now_us, wall_us
-from tocsin.wire.internal.quality import Unmatched, encode_unmatched, unmatched_subject
-from tocsin.wire.mqtt.topics import QUALITY_PREFIX, QUERY_PREFIX, TOPIC_MAX_BYTES, matches
+from tocsin.wire.internal.quality import Lives, Unmatched, WhoLives, Word, encode_unmatched, unmatched_subject
+from tocsin.wire.mqtt.topics import QUALITY_NEWS, QUALITY_PREFIX, QUERY_PREFIX, TOPIC_MAX_BYTES, matches
 
-INCOMPATIBLE: Final = QUALITY_PREFIX + "incompatible/"
-OFFERED_DEADLINE: Final = QUALITY_PREFIX + "offered-deadline/"
-REQUESTED_DEADLINE: Final = QUALITY_PREFIX + "requested-deadline/"
-LIVELINESS: Final = QUALITY_PREFIX + "liveliness/"
-LATE: Final = QUALITY_PREFIX + "late/"
+INCOMPATIBLE, LATE, LIVELINESS, OFFERED_DEADLINE, REQUESTED_DEADLINE = (
+    f"{QUALITY_PREFIX}{word}/" for word in QUALITY_NEWS
+)
 WATCHED_BYTES: Final = 700  # of a deadline
 PROMISE: Final = ""  # in the place of a request: a deadline that a publisher has promised
 TOLD_BYTES: Final = 400  # of what a subscriber was told of the publishers of a topic
@@ -139,10 +138,14 @@ class Requests:
         keep: Callable[[Query, str, bool], None],
         publishers: Publishers,
         gone: Callable[[], Collection[str]],
+        find: Callable[[str], Wanted[Client]],
     ) -> None:
         self.subject = unmatched_subject(network)
         self.attended = Attended()
-        self.flows = Flows(broker)
+        self.resending = Resending(network, broker, words, self._give_in_order, gone)
+        self.flows = Flows(broker, self.resending.origins)
+        self._broker = broker
+        self._find: Callable[[str], Wanted[Client]] = find
         self.leased = Leased(network, broker, words, self.attended, self._lives_changed, gone)
         self.count = 0  # of subscriptions with a request here
         self.missed = 0  # deadlines
@@ -182,6 +185,8 @@ class Requests:
 
     def subscribed(self, target: Client, name: str, scope: str, request: str) -> None:
         """A client has a subscription with a request, or with another one than before, or (empty) without any."""
+        if request and self._held.get(target, {}).get(name) == (scope, request):
+            return
         self.unsubscribed(target, name)
         if name == scope and name.startswith(QUALITY_PREFIX):
             self._hearing.setdefault(target, set()).add(name)
@@ -193,6 +198,8 @@ class Requests:
         asked = request_of(request)
         if asked.ownership is Ownership.EXCLUSIVE:
             self._exclusive[request] = self._exclusive.get(request, 0) + 1
+        if asked.reliability is Reliability.RELIABLE:
+            self.resending.want(_pattern(scope))
         if _needs_lives(asked):
             self.leased.watching.want(_pattern(scope))
         if _wants_lives(asked):
@@ -217,6 +224,8 @@ class Requests:
         scope, request = held
         left, number = self._held[target], self._numbers[target]
         asked = request_of(request)
+        if asked.reliability is Reliability.RELIABLE:
+            self.resending.unwant(_pattern(scope))
         if _needs_lives(asked):
             self.leased.watching.unwant(_pattern(scope))
         for topic in self._lives_told.pop((target, name), ()):
@@ -363,9 +372,26 @@ class Requests:
         """A message at QoS 0 from a client or a link, which is in no log; with the stamp of its flow, if it has one."""
         offered, source = self._offers.of(topic), source if stamp is None else stamp.flow.client
         publication = Publication.of(packet, topic, source, keys={OFFER: offered} if offered else None)
+        if stamp is not None and stamp.reliable and stamp.flow.broker != self._broker:
+            ordered = _divided(requesting, reliable=True)
+            if ordered:
+                requesting = _divided(requesting, reliable=False)
+                self.resending.take(publication, stamp)
+        self._give(requesting, publication, stamp)
+
+    def _give_in_order(self, publication: Publication, stamp: Stamp) -> None:
+        """It is the turn of a message of a reliable flow, for those who request that."""
+        wanted = _divided(self._find(publication.topic), reliable=True)
+        if wanted:
+            offered = self._offers.of(publication.topic)
+            keys = {OFFER: offered} if offered else None
+            said = msgspec.structs.replace(publication, client=stamp.flow.client, keys=keys)
+            self._give(wanted, said, stamp)
+
+    def _give(self, wanted: Wanted[Client], publication: Publication, stamp: Stamp | None) -> None:
         frames = Frames(publication, 0)
         strength, sent_us = (0, 0) if stamp is None else (stamp.strength, stamp.sent_us)
-        for target, subscriptions in self.judged(requesting, publication, strength, sent_us):
+        for target, subscriptions in self.judged(wanted, publication, strength, sent_us):
             granted = grant(subscriptions, publication, LIVE, target.client_id)
             if granted is not None:
                 self.send(target, subscriptions, granted, frames, publication)
@@ -597,6 +623,13 @@ class Requests:
             publication = Publication(said, news, 0, "")
             self._add(target, Frames(publication, 0).of(target.version, _PLAIN))
 
+    def heed(self, word: Word) -> None:
+        """A word to all brokers."""
+        if isinstance(word, Lives | WhoLives):
+            self.leased.hear(word)
+        else:
+            self.resending.hear(word)
+
     def hear(self, said: Unmatched) -> None:
         """Something does not match at some broker."""
         news = Incompatible(said.policy, said.offered, said.requested, said.peer)
@@ -645,6 +678,7 @@ class Requests:
     def close(self) -> None:
         """Nothing is sent any more."""
         self.leased.close()
+        self.resending.close()
         for handle in (self._timer, self._comparing):
             if handle is not None:
                 handle.cancel()
@@ -661,11 +695,26 @@ class Requests:
             "deadlines_missed": self.missed,
             "quality_words_dropped": self._words.dropped,
             **self.leased.statistics(),
+            **self.resending.statistics(),
         }
 
 
 LIVE: Final = 1 << 62  # the position of a message that is in no log
 _PLAIN: Final = Grant(0, (), False)
+
+
+def _divided(wanted: Wanted[Client], *, reliable: bool) -> Wanted[Client]:
+    """Those subscriptions that request reliability, or the others."""
+    found = []
+    for target, subscriptions in wanted:
+        kept = tuple(each for each in subscriptions if _is_reliable(each.request) is reliable)
+        if kept:
+            found.append((target, kept))
+    return tuple(found)
+
+
+def _is_reliable(request: str) -> bool:
+    return bool(request) and request_of(request).reliability is Reliability.RELIABLE
 
 
 def _needs_lives(request: Request) -> bool:

@@ -46,10 +46,11 @@ class Copy(Protocol):
 class _Cursor:
     """How far the messages of one filter are sent."""
 
-    __slots__ = ("after", "pages")
+    __slots__ = ("after", "done", "pages")
 
-    def __init__(self, pages: Pages) -> None:
+    def __init__(self, pages: Pages, done: Callable[[], None] | None = None) -> None:
         self.pages = pages
+        self.done = done  # to be called when all is sent, or nobody wants it any more
         self.after: str | None = None  # the topic that came last
 
 
@@ -86,6 +87,12 @@ class Replay:
         self._early[name] = _Cursor(pages)
         self._copy.await_settled(self, name)
 
+    def add_now(self, name: str, pages: Pages, done: Callable[[], None]) -> None:
+        """Send messages that are no retained ones, under the name of a subscription."""
+        self.cancel(name)
+        self._waiting[name] = _Cursor(pages, done)
+        self.more()
+
     def is_early(self, name: str) -> bool:
         """Whether a filter still waits for the copy, and so for everything that comes to it."""
         return name in self._early
@@ -99,7 +106,12 @@ class Replay:
     def cancel(self, name: str) -> None:
         """The client is not subscribed any more."""
         self._early.pop(name, None)
-        self._waiting.pop(name, None)
+        self._end(name)
+
+    def _end(self, name: str) -> None:
+        cursor = self._waiting.pop(name, None)
+        if cursor is not None and cursor.done is not None:
+            cursor.done()
 
     def more(self) -> None:
         """Send what the client takes now: at QoS 0 a page, above as the window has room too."""
@@ -117,7 +129,7 @@ class Replay:
             room -= sent
             visits -= seen
             if ended:
-                self._waiting.pop(name, None)
+                self._end(name)
             elif room > 0 and visits > 0:
                 return  # the window is full
 

@@ -31,7 +31,7 @@ class Fitness(Protocol):
         ...
 
     def busy(self, carried: float) -> float:
-        """The share of the processor time that the process could have and has used since the last call; ``carried``
+        """The share of the time since the last call in which the process worked, or waited for its turn; ``carried``
         are messages a second since then. The machine of a simulated broker is as busy as those make it."""
         ...
 

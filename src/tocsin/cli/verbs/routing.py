@@ -21,7 +21,7 @@ from tocsin.cli.setting_options import ConfigOption, SetOption, StateOption, net
 from tocsin.cli.verbs.explain_route import JsonOption, checked
 from tocsin.config import Settings
 from tocsin.coordinator.reading import read_state
-from tocsin.coordinator.status import Carries, Status, read_all
+from tocsin.coordinator.status import Carries, Growing, Status, read_all
 from tocsin.core.coordination.leader.balancing import KEY as DRAIN_KEY
 from tocsin.core.coordination.leader.balancing import ORDER, Order
 from tocsin.core.coordination.leader.pinning import KEY, PIN, Pin, key_of, read_pin
@@ -72,11 +72,14 @@ def status(
     them last. The exit code is 1 if there are no routing brokers: then brokers of all clusters send straight to each
     other.
     """
-    tiers, emptied, carries, pinned = asyncio.run(_read(network_settings(config, sets, state)))
+    tiers, emptied, told, pinned = asyncio.run(_read(network_settings(config, sets, state)))
+    carries = {each.broker: each for status in told for each in status.carries}
+    growing = {each.tier: each for status in told for each in status.growing}
     if json:
         rows = [
             {
                 **msgspec.to_builtins(each),
+                "growing": msgspec.to_builtins(growing.get(each.tier)),
                 "members": [_as_json(part, carries) for part in each.members],
                 "pins": [msgspec.to_builtins(pin) for pin in pinned if pin.tier == each.tier],
             }
@@ -87,7 +90,7 @@ def status(
         typer.echo("there are no routing brokers: brokers of all clusters send straight to each other")
     else:
         for each in tiers:
-            _show(each, emptied, carries, pinned)
+            _show(each, emptied, carries, growing.get(each.tier), pinned)
     raise typer.Exit(0 if tiers else NO_TIER)
 
 
@@ -244,7 +247,8 @@ async def _drain(settings: Settings, member: str, undo: bool, wait_s: float) -> 
         until = time.monotonic() + wait_s
         while True:
             left = carriers_of(await read_state(store, names), tier).count(member)
-            told = _carries(await read_all(table)).get(member)
+            said = [each for status in await read_all(table) for each in status.carries]
+            told = next((each for each in said if each.broker == member), None)
             if not left and (told is None or not told.messages_s):
                 return f"{member} carries nothing: it can be stopped", True
             if time.monotonic() > until:
@@ -294,7 +298,7 @@ async def _pins(table: Table) -> list[Pinned]:
 
 async def _read(
     settings: Settings,
-) -> tuple[tuple[TierShown, ...], frozenset[str], Mapping[str, Carries], list[Pinned]]:
+) -> tuple[tuple[TierShown, ...], frozenset[str], list[Status], list[Pinned]]:
     names = StoreNames(settings.network)
     store = await JetStreamStore.open(settings.nats, "operator", name="tocsin routing status")
     try:
@@ -302,14 +306,9 @@ async def _read(
         table = await store.table(names.table)
         told = await read_all(table)
         emptied = frozenset(each.broker for status in told for each in status.draining)
-        return tiers, emptied, _carries(told), await _pins(table)
+        return tiers, emptied, told, await _pins(table)
     finally:
         await store.close()
-
-
-def _carries(told: list[Status]) -> Mapping[str, Carries]:
-    """What members carry, as the leader has heard."""
-    return {each.broker: each for status in told for each in status.carries}
 
 
 def _as_json(part: Part, carries: Mapping[str, Carries]) -> dict[str, object]:
@@ -321,7 +320,11 @@ def _as_json(part: Part, carries: Mapping[str, Carries]) -> dict[str, object]:
 
 
 def _show(
-    tier: TierShown, emptied: frozenset[str], carries: Mapping[str, Carries], pinned: list[Pinned]
+    tier: TierShown,
+    emptied: frozenset[str],
+    carries: Mapping[str, Carries],
+    growing: Growing | None,
+    pinned: list[Pinned],
 ) -> None:
     out = console()
     out.print(Text(f"tier {tier.tier}", style="bold"), Text(f"carries for {', '.join(tier.clusters)}"))
@@ -338,6 +341,17 @@ def _show(
     if not out.is_terminal:
         table.box = None
     out.print(table)
+    if growing is not None:
+        heading = (
+            ""
+            if growing.use is None
+            else f": the load is heading for {growing.use:.0%} of what they can carry"
+        )
+        out.print(printable(f"should have {growing.members} members{heading}"))
+        for name in growing.spare:
+            out.print(printable(f"{name} carries nothing any more: it can be stopped"))
+    for topic, carriers in sorted(tier.apart.items()):
+        out.print(printable(f"apart from its slot: {topic}, carried by {', '.join(carriers)}"))
     for each in pinned:
         if each.tier == tier.tier:
             out.print(printable(f"pinned: {each.topic} (slot {each.slot}) to {each.broker}"))

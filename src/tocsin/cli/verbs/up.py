@@ -29,7 +29,7 @@ from tocsin.runtime.network.ephemeral import ephemeral_directory
 from tocsin.runtime.network.store_access import key_files
 from tocsin.runtime.network.supervisor import Supervisor, log_path
 from tocsin.runtime.security.credentials import BUNDLE, certificates_directory
-from tocsin.runtime.security.file_signature import Signature, signature
+from tocsin.runtime.security.followed_files import Signature, signature
 from tocsin.store.nats.login import ROLE
 
 REFRESH_S = 1.0
@@ -124,6 +124,7 @@ async def _look_after(settings: Settings, directory: StateDirectory, shown: Boar
         network.plans(settings, directory),
         logs=directory.logs,
         inherit=(directory.lock,),
+        tiers=network.growing(settings),
         on_ready=on_ready,
         on_change=on_change,
     )

@@ -23,6 +23,8 @@ STYLES: dict[Health, str] = {
     "ready": "green",
     "degraded": "yellow",
     "backing off": "red",
+    "leaving": "dim",
+    "reserve": "dim",
     "stopping": "dim",
     "stopped": "dim",
 }

@@ -10,6 +10,7 @@ from tocsin.core.coordination.leader.balancing import BalanceRules
 from tocsin.core.coordination.leader.placing import PlacingRules
 from tocsin.core.coordination.leader.recruiting import RecruitRules
 from tocsin.core.survival.detection import Tuning
+from tocsin.core.tiers.elasticity import GrowthRules
 from tocsin.model.versions import RAISE_AFTER_US
 from tocsin.ports import LogSpec, TableSpec
 from tocsin.wire.internal.commands import Limits
@@ -73,6 +74,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     balance: BalanceRules = BalanceRules()
     recruit: RecruitRules = RecruitRules()
     placing: PlacingRules = PlacingRules()
+    growth: GrowthRules = GrowthRules()
     guests_stay: bool = (
         False  # where they are, instead of going to a standby that has taken their broker's place
     )

@@ -86,7 +86,7 @@ from tocsin.core.delivery.stored_session import StoredSession, within
 from tocsin.core.delivery.tracks import CatchingUp, MessagesTrack, ResultsTrack, checkpoint_later
 from tocsin.core.delivery.window import ALL_RESULTS, POSITION_IDS, WAIT, DeliveryWindow, Progress, hear
 from tocsin.core.filters import filter_type
-from tocsin.core.forwarding.table import Subscription
+from tocsin.core.forwarding.table import UNBEGUN, Subscription
 from tocsin.core.machine import Effect, Event, SetTimer, Stored, StoreFailed, Table, TableMachine, TimerFired
 from tocsin.errors import ProtocolViolation, StoreFull, Trimmed
 from tocsin.model.stream import Value
@@ -96,6 +96,9 @@ LAST_TRIES: Final = 3  # failures in storing what an ended connection leaves, be
 # client that says nothing costs little, and one with a keep-alive is heard before that has passed once.
 CONFIRM_FIRST_US, CONFIRM_MOST_US = 1_000_000, 60_000_000
 WINDOW_MAX: Final = 1_000  # unacknowledged messages of one client, whatever it asks for
+
+
+_NO_IDS: Final = RecordIds("")
 
 
 class ClientDelivery(TableMachine):
@@ -116,7 +119,7 @@ class ClientDelivery(TableMachine):
         self._custody: SessionCell | None = None  # None: nothing is stored
         # The ids under which the client's messages go into the log. At QoS 2 an id is part of the session: the message
         # is appended only when it is durable (``AwaitSave``).
-        self.record_ids = RecordIds("")
+        self.record_ids = _NO_IDS  # until it begins
         self.streams: dict[
             str, dict[str, Value]
         ] = {}  # the metadata of the streams that the client publishes on
@@ -182,7 +185,8 @@ class ClientDelivery(TableMachine):
             began = [] if known else self._follow_results(Progress(since + 1), None, since)
             return [*began, *self._save_soon()]
         if not self.messages.subscribed(subscription):
-            since, most = subscription.since, self._receive_max
+            since = event.tail if subscription.since == UNBEGUN else subscription.since
+            most = self._receive_max
             self.messages.begin(Progress(since + 1), tail=since, receive_max=most, durable=False)
         return self._save_soon()
 
@@ -190,6 +194,7 @@ class ClientDelivery(TableMachine):
         if self.subscriptions.get(event.topic_filter) is not event.before:
             return []  # it is another one by now
         self.subscriptions[event.topic_filter] = event.subscription
+        self.messages.subscribed(event.subscription)  # a read that is under way did not look for it
         return self._save_soon()
 
     def _unsubscribe(self, event: Unsubscribed, now_us: int) -> list[Effect]:

@@ -64,6 +64,7 @@ class Subscribed(Event, frozen=True, kw_only=True):
 
     topic_filter: str
     subscription: Subscription
+    tail: int = 0  # the newest position that was dispatched here
 
 
 class Begins(Event, frozen=True, kw_only=True):

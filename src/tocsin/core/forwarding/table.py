@@ -74,6 +74,8 @@ class Subscription(msgspec.Struct, frozen=True, array_like=True):
     request: str = ""  # of quality, in canonical form (``core.quality``); empty: every message is for it
 
 
+UNBEGUN = 1 << 61  # in the place of a position: the subscription gets history, and begins where that ends
+
 Wanted = tuple[tuple[Target, tuple[Subscription, ...]], ...]
 
 

@@ -9,8 +9,8 @@
 
 A policy of which the subscriber says nothing always matches. A publisher that says nothing offers what follows from
 its messages: at QoS 0 best effort and volatile, above that reliable and persistent; no deadline and no lease; a budget
-of nothing; automatic liveliness; shared ownership. Nor can it offer more: a message at QoS 0 is best effort and
-volatile, whatever was said.
+of nothing; automatic liveliness; shared ownership. A message at QoS 0 is volatile, whatever was said; it is reliable if
+its stream offers that (``core.quality.resending``).
 
 **Partitions** are no matter of more or less. Two that have none in common do not meet, and that is no mismatch: nobody
 is told.
@@ -62,7 +62,7 @@ def mismatch(offer: Offer, request: Request, qos: int) -> Mismatch | None:
 def offered_by(offer: Offer, qos: int) -> tuple[Reliability, Durability]:
     """What a message at this QoS offers."""
     if not qos:
-        return Reliability.BEST_EFFORT, Durability.VOLATILE
+        return offer.reliability or Reliability.BEST_EFFORT, Durability.VOLATILE
     reliability = Reliability.RELIABLE if offer.reliability is None else offer.reliability
     return reliability, Durability.PERSISTENT if offer.durability is None else offer.durability
 
@@ -75,10 +75,10 @@ def meets(offer: Offer, request: Request) -> bool:
 
 
 def _alike(one: str, other: str) -> bool:
-    """Wildcards may be on either side; of two names with wildcards only equal ones are alike."""
-    if one == other:
-        return True
+    """Wildcards may be on either side; two names with wildcards are never alike, as DDS has it."""
     patterns = [name for name in (one, other) if "*" in name or "?" in name]
+    if not patterns:
+        return one == other
     return len(patterns) == 1 and (fnmatchcase(one, other) or fnmatchcase(other, one))
 
 

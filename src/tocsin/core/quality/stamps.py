@@ -12,20 +12,13 @@ from typing import Final
 
 import msgspec
 
+from tocsin.model.quality import Flow
+
 STAMP: Final = "$flow"
 _VERSION: Final = "1"
-_FIELDS: Final = 7
+_FIELDS: Final = 8
 
 Properties = Sequence[tuple[str, str]]
-
-
-class Flow(msgspec.Struct, frozen=True, array_like=True):
-    """What one connection publishes on one topic."""
-
-    topic: str
-    client: str
-    epoch: int  # of the client's connection
-    broker: str
 
 
 class Stamp(msgspec.Struct, frozen=True):
@@ -35,13 +28,13 @@ class Stamp(msgspec.Struct, frozen=True):
     number: int
     sent_us: int  # by that broker's clock
     strength: int = 0  # of exclusive ownership
+    reliable: bool = False  # it is sent again to those who lack it
 
 
 def stamp_text(stamp: Stamp) -> str:
     flow = stamp.flow
-    return (
-        f"{_VERSION} {flow.epoch} {stamp.number} {stamp.sent_us} {stamp.strength} {flow.broker} {flow.client}"
-    )
+    numbers = f"{flow.epoch} {stamp.number} {stamp.sent_us} {stamp.strength} {int(stamp.reliable)}"
+    return f"{_VERSION} {numbers} {flow.broker} {flow.client}"
 
 
 def stamp_of(properties: Properties, topic: str) -> Stamp | None:
@@ -54,13 +47,13 @@ def stamp_of(properties: Properties, topic: str) -> Stamp | None:
 
 def _read(text: str, topic: str) -> Stamp | None:
     parts = text.split(" ", _FIELDS - 1)
-    numbers = parts[1:5]
+    numbers = parts[1:6]
     if len(parts) != _FIELDS or parts[0] != _VERSION:
         return None
     if not all(each.isascii() and each.isdecimal() and len(each) < 20 for each in numbers):
         return None
-    epoch, number, sent_us, strength = map(int, numbers)
-    return Stamp(Flow(topic, parts[6], epoch, parts[5]), number, sent_us, strength)
+    epoch, number, sent_us, strength, reliable = map(int, numbers)
+    return Stamp(Flow(topic, parts[7], epoch, parts[6]), number, sent_us, strength, bool(reliable))
 
 
 def without_stamp(properties: Properties) -> list[tuple[str, str]]:

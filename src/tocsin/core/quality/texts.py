@@ -13,6 +13,7 @@
 | ``liveliness`` | ``automatic``, ``manual`` | yes | yes |
 | ``ownership`` | ``shared``, ``exclusive`` | yes | yes |
 | ``partition`` | names, separated by ``|``; ``*`` and ``?`` are wildcards | yes | yes |
+| ``history`` | a number of messages, or ``all`` | yes | yes |
 | ``lifespan`` | a duration | yes | |
 | ``strength`` | 0 to 2³¹ - 1 | yes | |
 | ``separation`` | a duration | | yes |
@@ -36,13 +37,14 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import replace
 
 from tocsin.errors import QueryInvalid, WireError
-from tocsin.model.quality import Durability, Liveliness, Offer, Ownership, Reliability, Request
+from tocsin.model.quality import EVERYTHING, Durability, Liveliness, Offer, Ownership, Reliability, Request
 from tocsin.query import Query, parse
 
 TEXT_MAX_BYTES: Final = 1_024  # of an offer or a request: both are kept with what they are about
 DURATION_MAX_US: Final = 365 * 86_400_000_000
 STRENGTH_MAX: Final = (1 << 31) - 1
 PARTITIONS_MAX: Final = 16
+HISTORY_MAX: Final = 10_000  # messages of a topic; who wants more says ``all``
 _REMEMBERED: Final = 4_096  # requests: at most 4 MB of text
 
 _DURATION: Final = re.compile(r"([0-9]{1,15})(us|ms|s|m|h|d)")
@@ -107,6 +109,14 @@ def _strength(text: str) -> int:
     return int(text)
 
 
+def _history(text: str) -> int:
+    if text == "all":
+        return EVERYTHING
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) <= HISTORY_MAX):
+        raise ValueError(f"is a whole number from 1 to {HISTORY_MAX}, or all, not {text!r}")
+    return int(text)
+
+
 def _partition(text: str) -> tuple[str, ...]:
     names = tuple(sorted({name.strip() for name in text.split("|")}))
     if not all(names):
@@ -143,6 +153,7 @@ _BOTH: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "lease": ("lease_us", _duration),
     "ownership": ("ownership", _one_of(Ownership)),
     "partition": ("partition", _partition),
+    "history": ("history", _history),
 }
 _OFFERED: Final = {**_BOTH, "lifespan": ("lifespan_us", _duration), "strength": ("strength", _strength)}
 _REQUESTED: Final = {
@@ -172,6 +183,7 @@ def offer_of(said: Iterable[tuple[str, str]]) -> Offer:
     if offer.strength is not None and offer.ownership is not Ownership.EXCLUSIVE:
         raise QualityInvalid("offer: strength is of exclusive ownership; say ownership=exclusive as well")
     _check_lease("offer", offer.liveliness, offer.lease_us)
+    _check_history("offer", offer.durability, offer.history)
     _check_size("offer", offer_text(offer))
     return offer
 
@@ -185,6 +197,7 @@ def request_from(said: Iterable[tuple[str, str]]) -> Request:
             "request: separation is longer than deadline, so that each deadline would be missed"
         )
     _check_lease("request", request.liveliness, request.lease_us)
+    _check_history("request", request.durability, request.history)
     _check_size("request", request_text(request))
     return request
 
@@ -192,6 +205,13 @@ def request_from(said: Iterable[tuple[str, str]]) -> Request:
 def _check_lease(what: str, liveliness: Liveliness | None, lease_us: int | None) -> None:
     if liveliness is Liveliness.MANUAL and lease_us is None:
         raise QualityInvalid(f"{what}: liveliness=manual needs a lease, as lease=5s")
+
+
+def _check_history(what: str, durability: Durability | None, history: int | None) -> None:
+    if history is not None and not durability:
+        raise QualityInvalid(
+            f"{what}: history is of what lasts; say durability=transient-local or more as well"
+        )
 
 
 def _check_size(what: str, text: str) -> None:
@@ -274,6 +294,8 @@ def value_text(field: str, value: Any) -> str:
         return _word(value)
     if isinstance(value, tuple):
         return "|".join(value)
+    if field == "history" and value == EVERYTHING:
+        return "all"
     return _duration_text(value) if field.endswith("_us") else str(value)
 
 

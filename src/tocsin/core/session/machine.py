@@ -471,6 +471,8 @@ class Session(TableMachine):
         effects: list[Effect] = [] if last_word is None else [SendPacket(packet=last_word)]
         if self._will is not None and self._conversation is not None:
             effects += self._conversation.farewell(self._will, self._session_expiry_s, moving=self._moves)
+        if self._conversation is not None:
+            self._conversation.close()
         self._will = self._arrival = None
         self.state = SessionState.CLOSED
         kept_s = self._session_expiry_s
@@ -563,6 +565,11 @@ class Conversation:
     def permit(self, publish: Permission | None, subscribe: Permission | None) -> None:
         self.publishing.permit(publish)
         self._subscriptions.permit(subscribe)
+
+    def close(self) -> None:
+        """The client does nothing more; who answered for its rights is not held any longer."""
+        self.publishing.close()
+        self._subscriptions.close()
 
     # ── packets ─────────────────────────────────────────────────────────────────────────────────────────────
 

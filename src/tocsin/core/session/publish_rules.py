@@ -67,6 +67,11 @@ class Publishing:
         self._may = may
         self._good = set() if may else _remembered(self._max_bytes, self._levels_max, self._link)
 
+    def close(self) -> None:
+        """The client may publish no more; who answered for its rights is not held any longer."""
+        if self._may is not None:
+            self.permit(_nothing)
+
     def topic_of(self, packet: PublishPacket) -> str | None:
         """The topic to publish to, None if the message goes nowhere, or the ``WireError`` that ends the connection."""
         topic, alias = packet.topic, packet.topic_alias
@@ -131,6 +136,10 @@ class Publishing:
                 self._good.clear()
             self._good.add(topic)
         return True
+
+
+def _nothing(topic: str) -> bool:
+    return False
 
 
 @lru_cache(_BOUNDS_MAX)

@@ -10,8 +10,8 @@ is told to those who may publish on all of it (``core.access.rights``).
 A **request** of quality (``core.quality``) is part of a filter (``$qos/…``), or said in user properties of a SUBSCRIBE
 for all its filters. With a separation messages are left out by intent, so that QoS 0 is granted.
 
-Invariant: never more than ``subscriptions_max`` subscriptions, nor than ``subscriptions_max_bytes``, but for restored
-ones; all valid.
+Invariant: never more than ``subscriptions_max`` subscriptions, nor than ``subscriptions_max_bytes``, nor than
+REQUESTS_MAX requests, but for restored ones; all valid.
 """
 
 from __future__ import annotations
@@ -54,6 +54,9 @@ REFUSED = SubAckReasonCode.UNSPECIFIED_ERROR
 # Subscriptions that a shell cannot serve, by index in the SUBACK: the subscription, the reason, and the code.
 Refused = Mapping[int, tuple[Filter, str, SubAckReasonCode]]
 REQUEST_PREFIX: Final = "request."  # of user properties
+REQUESTS_MAX: Final = (
+    100  # of a client's subscriptions: each message is judged for all of them that match its topic
+)
 STORED_BYTES: Final = 32  # of a subscription in a stored session, beside its name, at most
 
 
@@ -81,6 +84,11 @@ class Subscriptions:
     def permit(self, may: Permission | None) -> None:
         """Ask this before a filter (of a shared subscription, what follows the group) is granted."""
         self._may = may
+
+    def close(self) -> None:
+        """The client may subscribe to nothing more; who answered for its rights is not held any longer."""
+        if self._may is not None:
+            self._may = _nothing
 
     def add(self, packet: SubscribePacket) -> tuple[list[Subscribe], list[SubAckReasonCode], str | None]:
         """The subscriptions to make, the reason code of each filter, and the reason of the first refusal."""
@@ -191,6 +199,9 @@ class Subscriptions:
                 f"a client may have {limits.subscriptions_max} subscriptions; unsubscribe from some first"
             )
             return None, SubAckReasonCode.QUOTA_EXCEEDED, problem
+        if request and name not in self._requests and len(self._requests) >= REQUESTS_MAX:
+            problem = f"a client may have {REQUESTS_MAX} requests of quality; unsubscribe from some first"
+            return None, SubAckReasonCode.QUOTA_EXCEEDED, problem
         most = limits.subscriptions_max_bytes
         grows = len(request) - len(self._requests.get(name, ""))
         grows += 0 if name in self._names else _size(name)
@@ -202,6 +213,8 @@ class Subscriptions:
 
 def _request_of(packet: SubscribePacket) -> tuple[str, str | None]:
     """The request that a packet's user properties are, as text; or why it cannot be read."""
+    if not packet.user_properties:
+        return "", None
     said = properties_of(REQUEST_PREFIX, packet.user_properties)
     if not said:
         return "", None
@@ -222,3 +235,7 @@ def _absence(pattern: str) -> UnsubAckReasonCode:
 
 def _size(name: str) -> int:
     return len(name.encode()) + STORED_BYTES
+
+
+def _nothing(topic_filter: str) -> bool:
+    return False

@@ -138,6 +138,7 @@ class ClientStreams(TableMachine):
         self._metadata_max_bytes = metadata_max_bytes
         self.gate: PublishGate[Any] = PublishGate(streams_max, tickets.next)
         self._described: set[int] = set()  # hashes of topics that the client only says something of
+        self._stated: dict[str, Diff] = {}  # what messages said last, by topic
         self._known = False  # the coordinator was told of the client
         self._held_back = False  # the shell was told not to read the client
 
@@ -150,12 +151,18 @@ class ClientStreams(TableMachine):
     def read(self, topic: str, properties: Sequence[tuple[str, str]]) -> Diff | None:
         """A message's change of its stream's metadata; None: no change. Raises ``DescriptionInvalid``."""
         diff = self._checked(topic, read_properties(properties))
-        if diff and topic in self.gate.topics and self._metadata.says(topic, diff):
-            return None  # as many clients state it with each message
+        if not diff:
+            return diff
+        again, self._stated[topic] = self._stated.get(topic) == diff, diff
+        if len(self._stated) > self._streams_max:
+            self._stated.clear()
+        if again and topic in self.gate.topics and (len(self.gate) or self._metadata.says(topic, diff)):
+            return None  # many clients state the same with each message; what waits before it has it already
         return diff
 
     def read_metadata(self, topic: str, payload: bytes) -> Diff | None:
         """A change of metadata without a message; None: forget all. Raises ``DescriptionInvalid``."""
+        self._stated.pop(topic, None)
         return self._checked(topic, read_payload(payload))
 
     def _checked(self, topic: str, diff: Diff | None) -> Diff | None:

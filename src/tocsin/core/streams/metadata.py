@@ -51,11 +51,14 @@ class StreamMetadata:
         return size if size > size_of(before) else 0
 
     def says(self, topic: str, diff: Diff) -> bool:
-        """Whether a change is none: a coordinator has told all of it, and nothing else is under way."""
+        """Whether a change is none: all of it was told by a coordinator, or was stated here last."""
         keys = self._keys.get(topic, {})
-        under_way = (self._unsettled, self._recalled, self._owed, self._said, self._unkept)
-        return not any(topic in each for each in under_way) and all(
-            keys.get(key) == value and type(keys.get(key)) is type(value) for key, value in diff.items()
+        return (
+            topic not in self._recalled
+            and topic not in self._owed
+            and all(
+                keys.get(key) == value and type(keys.get(key)) is type(value) for key, value in diff.items()
+            )
         )
 
     def is_kept(self, topic: str) -> bool:

@@ -13,6 +13,7 @@ A child (``health``)::
 
     waiting ──► starting ──► ready ◄──► degraded          (its own word, or silence for SILENT_AFTER_US)
                    ▲            └───────────┴── ends ──► backing off ──► starting
+                   └── wanted ── reserve ◄── ends ── leaving ◄── not wanted ── starting, ready, degraded
                                     parent stops ──► stopping ──► stopped
 
 Transitions of ``Supervision``:
@@ -22,11 +23,12 @@ Transitions of ``Supervision``:
     starting  ChildStarted, TimerFired
               ChildReported → running
               ChildEnded, StopAsked → stopping, stopped
-    running   ChildStarted, ChildReported, ChildEnded, TimerFired
+    running   ChildStarted, ChildReported, ChildEnded, ChildWanted, TimerFired
               StopAsked → stopping, stopped
     stopping  ChildStarted, ChildReported, TimerFired, StopAsked
               ChildEnded → stopped
     stopped   ChildStarted, ChildReported, ChildEnded, TimerFired, StopAsked → nothing
+    new, starting, stopping, stopped   ChildWanted → nothing: whoever wants it says so again
 
 Invariants: a child has at most one process; each start has a new ``run`` number, and events of an older run are
 ignored; no child is started while the parent stops; once everything was ready, the parent never gives up.
@@ -58,6 +60,7 @@ from tocsin.core.supervision.signals import (
     ChildEnded,
     ChildReported,
     ChildStarted,
+    ChildWanted,
     SignalChild,
     StartChild,
     StopAsked,
@@ -72,16 +75,20 @@ SLOW_AFTER_US = 30 * SECOND_US
 GRACE_US = 10 * SECOND_US
 START_ATTEMPTS = 3
 
-Health = Literal["waiting", "starting", "ready", "degraded", "backing off", "stopping", "stopped"]
+Health = Literal[
+    "waiting", "starting", "ready", "degraded", "backing off", "leaving", "reserve", "stopping", "stopped"
+]
 
 
 class Child(msgspec.Struct, frozen=True):
-    """One child to look after. ``reports``: it tells its own health. ``awaited``: the network is not ready without."""
+    """One child to look after. ``reports``: it tells its own health. ``awaited``: the network is not ready without.
+    ``reserve``: it is started when it is wanted."""
 
     name: str
     stage: int
     reports: bool = True
     awaited: bool = True
+    reserve: bool = False
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -123,7 +130,7 @@ class _Ward:
     @property
     def alive(self) -> bool:
         """A process exists or is being made."""
-        return self.health in ("starting", "ready", "degraded", "stopping")
+        return self.health in ("starting", "ready", "degraded", "leaving", "stopping")
 
     def row(self) -> Row:
         return Row(
@@ -156,6 +163,7 @@ class SupervisionTimer(StrEnum):
     SILENT = "silent"  # it has not reported
     HEALTHY = "healthy"  # its next crash is a new one
     RESTART = "restart"  # its back-off is over
+    LEAVE = "leave"  # a child that is not needed is to end
     GRACE = "grace"  # for a stage to end
 
     def of(self, child: str) -> str:
@@ -189,14 +197,18 @@ class Supervision(TableMachine):
         """Begin stages until one has somebody to wait for; announce when there is none left."""
         effects: list[Effect] = []
         while all(
-            ward.health == "ready" or not ward.child.awaited for ward in self._of_stages(0, self._stage)
+            ward.health in ("ready", "reserve") or not ward.child.awaited
+            for ward in self._of_stages(0, self._stage)
         ):
             if self._stage == self._last_stage:
                 self.state = SupervisionState.RUNNING
                 return [*effects, AllReady()]
             self._stage += 1
             for ward in self._of_stages(self._stage, self._stage):
-                effects += self._start(ward, now_us)
+                if ward.child.reserve:
+                    ward.health = "reserve"
+                else:
+                    effects += self._start(ward, now_us)
         return effects
 
     def _of_stages(self, low: int, high: int) -> list[_Ward]:
@@ -225,7 +237,7 @@ class Supervision(TableMachine):
 
     def _on_report(self, event: ChildReported, now_us: int) -> list[Effect]:
         ward = self._current(event.child, event.run)
-        if ward is None or ward.health == "stopping":
+        if ward is None or ward.health in ("stopping", "leaving"):
             return []
         name, before = event.child, ward.health
         ward.health, ward.facts, ward.problem = event.state, event.facts, event.problem
@@ -257,6 +269,9 @@ class Supervision(TableMachine):
         if ward is None:
             return []
         ward.pid = None
+        if ward.health == "leaving":
+            ward.health, ward.failures = "reserve", 0
+            return [CancelTimer(name=SupervisionTimer.LEAVE.of(event.child))]
         ward.failures += 1
         ward.problem = event.words or describe_exit(event.code)
         facts: dict[str, object] = {"child": event.child, "code": event.code, "problem": ward.problem}
@@ -269,6 +284,27 @@ class Supervision(TableMachine):
             SetTimer(name=SupervisionTimer.RESTART.of(event.child), delay_us=delay_us),
             Say(text="child ended; it will be restarted", level="warning", facts=facts),
         ]
+
+    def _on_wanted(self, event: ChildWanted, now_us: int) -> list[Effect]:
+        """A tier grows or shrinks."""
+        ward = self._wards.get(event.child)
+        if ward is None:
+            return []
+        facts = {"child": event.child}
+        if event.wanted and ward.health == "reserve":
+            return [Say(text="child is wanted", facts=facts), *self._start(ward, now_us)]
+        if not event.wanted and ward.health in ("starting", "ready", "degraded"):
+            ward.health, ward.problem = "leaving", ""
+            return [
+                *self._without_timers(ward),
+                Say(text="child is not needed any more", facts=facts),
+                SignalChild(child=event.child, run=ward.run, signal="terminate"),
+                SetTimer(name=SupervisionTimer.LEAVE.of(event.child), delay_us=GRACE_US),
+            ]
+        if not event.wanted and ward.health == "backing off":
+            ward.health, ward.problem = "reserve", ""
+            return self._without_timers(ward)
+        return []
 
     def _on_ended_in_start(self, event: ChildEnded, now_us: int) -> list[Effect]:
         ward = self._current(event.child, event.run)
@@ -287,6 +323,7 @@ class Supervision(TableMachine):
             SupervisionTimer.SILENT,
             SupervisionTimer.HEALTHY,
             SupervisionTimer.RESTART,
+            SupervisionTimer.LEAVE,
         )
         return [CancelTimer(name=kind.of(ward.child.name)) for kind in kinds]
 
@@ -295,6 +332,9 @@ class Supervision(TableMachine):
         ward = self._wards[name]
         if kind == SupervisionTimer.RESTART and ward.health == "backing off":
             return self._start(ward, now_us)
+        if kind == SupervisionTimer.LEAVE and ward.health == "leaving":
+            said = Say(text="child is killed", level="warning", facts={"child": name})
+            return [SignalChild(child=name, run=ward.run, signal="kill"), said]
         if kind == SupervisionTimer.HEALTHY and ward.health == "ready":
             ward.failures = 0
         elif kind == SupervisionTimer.SILENT and ward.health in ("ready", "starting"):
@@ -372,6 +412,11 @@ class Supervision(TableMachine):
     table: ClassVar[Table] = {
         (SupervisionState.NEW, Started): _on_started,
         (SupervisionState.NEW, StopAsked): _on_stop_asked,
+        (SupervisionState.NEW, ChildWanted): _ignore,
+        (SupervisionState.STARTING, ChildWanted): _ignore,
+        (SupervisionState.RUNNING, ChildWanted): _on_wanted,
+        (SupervisionState.STOPPING, ChildWanted): _ignore,
+        (SupervisionState.STOPPED, ChildWanted): _ignore,
         (SupervisionState.STARTING, ChildStarted): _on_child_started,
         (SupervisionState.STARTING, ChildReported): _on_report_in_start,
         (SupervisionState.STARTING, ChildEnded): _on_ended_in_start,

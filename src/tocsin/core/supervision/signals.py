@@ -44,6 +44,13 @@ class ChildEnded(Event, frozen=True, kw_only=True):
     words: str = ""
 
 
+class ChildWanted(Event, frozen=True, kw_only=True):
+    """A child is to run from now on, or is not needed."""
+
+    child: str
+    wanted: bool
+
+
 class StopAsked(Event, frozen=True, kw_only=True):
     """Somebody wants everything stopped; asked again, at once."""
 

@@ -14,7 +14,7 @@ from tocsin.errors import OperatorError, SqlInvalid
 from tocsin.model.answer import Answer
 from tocsin.pipeline.execution.compiled import Compiled, Selection
 from tocsin.pipeline.language.text import statements as said
-from tocsin.runtime.security.file_signature import signature
+from tocsin.runtime.security.followed_files import signature
 
 Need = tuple[Action, str]  # what has to be allowed, and of which dataset, feed or channel
 

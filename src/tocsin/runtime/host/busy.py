@@ -1,25 +1,30 @@
-"""How busy this process is: its processor time against what it could have had.
+"""How busy this process is: how much of the time it works, or would if it were its turn.
 
-A broker works in one thread, so that it can have one core: or less, if its control group allows less, or if other
-processes are busy. Where nothing is idle a process has all that it gets, however little that is.
+A broker works in one thread, so that it can have one core, or less if its control group allows less. Where other
+processes are busy too, it waits for its turn (Linux tells how long); that time counts, for it could not do more.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-
-import psutil
+from pathlib import Path
+from typing import Final
 
 from tocsin.runtime.host.control_groups import ControlGroups
 
-CORE = 1.0
-LEAST_S = 0.001  # a shorter time says nothing
+CORE: Final = 1.0
+LEAST_S: Final = 0.001  # a shorter time says nothing
+NANO: Final = 1e-9
+_SCHEDULED: Final = Path("/proc/self/schedstat")
 
 
-def _idle_s() -> float:
-    times = psutil.cpu_times()
-    return times.idle + float(getattr(times, "iowait", 0.0))
+def _waited_s() -> float:
+    """How long the main thread has waited for its turn, all in all; 0 where nobody tells."""
+    try:
+        return int(_SCHEDULED.read_text("ascii").split()[1]) * NANO
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 class ProcessTime:
@@ -31,18 +36,17 @@ class ProcessTime:
         *,
         clock: Callable[[], float] = time.monotonic,
         used: Callable[[], float] = time.process_time,
-        idle: Callable[[], float] = _idle_s,
+        waited: Callable[[], float] = _waited_s,
     ) -> None:
         self._groups = groups or ControlGroups()
-        self._clock, self._used, self._idle = clock, used, idle
-        self._before = clock(), used(), idle()
+        self._clock, self._used, self._waited = clock, used, waited
+        self._before = clock(), used(), waited()
 
     def look(self) -> float:
-        """The share that was used since the last look, from 0 to 1."""
-        before, self._before = self._before, (self._clock(), self._used(), self._idle())
-        span_s, used_s, idle_s = (now - then for now, then in zip(self._before, before, strict=True))
+        """The share of the time since the last look in which it worked or waited for its turn, from 0 to 1."""
+        before, self._before = self._before, (self._clock(), self._used(), self._waited())
+        span_s, used_s, waited_s = (now - then for now, then in zip(self._before, before, strict=True))
         if span_s < LEAST_S:
             return 0.0
-        allowed = min((each.cores for each in self._groups.processor()), default=CORE)
-        could_s = min(span_s * min(CORE, allowed), used_s + max(idle_s, 0.0))
-        return min(1.0, used_s / could_s) if could_s > 0 else 0.0
+        allowed = min((each.cores for each in self._groups.processor() if each.cores > 0), default=CORE)
+        return min(1.0, max((used_s + waited_s) / span_s, used_s / (span_s * min(CORE, allowed))))

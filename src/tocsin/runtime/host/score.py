@@ -58,7 +58,7 @@ class Resources:
         return made.total, (*known, *early)
 
     def busy(self, carried: float) -> float:
-        """The share of the processor time that this process could have, and has used since the last call."""
+        """The share of the time since the last call in which this process worked, or waited for its turn."""
         return self._busy.look()
 
     def terms(self, *, standby: bool = False) -> dict[str, tuple[float, float]]:

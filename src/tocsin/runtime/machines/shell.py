@@ -46,6 +46,10 @@ _NOTHING: Final[Mapping[str, Any]] = {}
 StoreRequest = Append | ReadLog | TrimLog | GetKey | PutKey | DeleteKey
 
 
+def _ignore(effect: object) -> None:
+    pass
+
+
 class PendingCallbacks:
     """Callbacks by number: a machine, which knows no functions, names them by an id. Each is redeemed once."""
 
@@ -190,8 +194,13 @@ class Shell:
         if self._tasks is not None:
             self._tasks.close()
 
+    def let_go(self) -> None:
+        """The owner is over, and closed: nothing is carried out for it any more. It and its shell are a circle, which
+        only the garbage collector would find otherwise."""
+        self._own, self._failed, self._answer, self._tasks = _ignore, _ignore, None, None
+
     async def wait_closed(self) -> None:
-        """The same, and return when the tasks have ended."""
+        """The same as ``close``, and return when the tasks have ended."""
         self.close_timers()
         if self._tasks is not None:
             await self._tasks.wait_closed()

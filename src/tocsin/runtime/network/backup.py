@@ -48,7 +48,7 @@ from tocsin.model.versions import Document
 from tocsin.runtime.network import moving
 from tocsin.runtime.network import plan as network
 from tocsin.runtime.network.directory import NetworkFile, StateDirectory, datasets_directory
-from tocsin.runtime.security.file_signature import NO_FILE, Signature, signature
+from tocsin.runtime.security.followed_files import NO_FILE, Signature, signature
 from tocsin.store.jetstream import snapshots
 from tocsin.store.jetstream.snapshots import Saved
 from tocsin.store.jetstream.store import JetStreamStore

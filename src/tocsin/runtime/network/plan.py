@@ -126,6 +126,8 @@ def plans(settings: Settings, directory: StateDirectory, *, empty: bool = False)
     The last server is ready when the network's streams are there; ``empty``: they are not made.
     """
     nats, handover = settings.nats, SETTINGS.seal(to_json(settings))
+    least = settings.routing.least
+    reserves = {each for tier in settings.tiers().values() for each in tier[least:]} if least else set()
     servers: tuple[ServerPlan, ...] = ()
     if not nats.urls:
         servers = plan_servers(
@@ -143,7 +145,11 @@ def plans(settings: Settings, directory: StateDirectory, *, empty: bool = False)
             for name in (f"coordinator-{number}" for number in range(1, settings.coordinators + 1))
         ),
         *(
-            Plan(Child(broker_address(broker.id), BROKER_STAGE), own_command("broker", broker.id), handover)
+            Plan(
+                Child(broker_address(broker.id), BROKER_STAGE, reserve=broker.id in reserves),
+                own_command("broker", broker.id),
+                handover,
+            )
             for broker in settings.brokers
         ),
         *(
@@ -152,6 +158,13 @@ def plans(settings: Settings, directory: StateDirectory, *, empty: bool = False)
             if settings.pipeline.enabled == "always"
         ),
     )
+
+
+def growing(settings: Settings) -> dict[str, tuple[str, ...]]:
+    """The children of each tier, in order, if tiers grow and shrink."""
+    if not settings.routing.least:
+        return {}
+    return {tier: tuple(map(broker_address, brokers)) for tier, brokers in settings.tiers().items()}
 
 
 def rewrite_users(settings: Settings, directory: StateDirectory) -> None:

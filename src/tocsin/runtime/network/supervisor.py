@@ -14,6 +14,7 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 import structlog
@@ -21,6 +22,7 @@ import structlog
 from tocsin.config import PREFIX
 from tocsin.core.machine import Effect, Event, Started, Stop
 from tocsin.core.supervision.machine import Child, Failure, Row, Supervision
+from tocsin.core.supervision.reserves import FACT, heed
 from tocsin.core.supervision.signals import (
     AllReady,
     ChildEnded,
@@ -63,12 +65,14 @@ class Supervisor:
         *,
         logs: Path,
         inherit: tuple[int, ...] = (),
+        tiers: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
         on_ready: Callable[[], None] = lambda: None,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self._plans = {plan.child.name: plan for plan in plans}
         self._machine = Supervision(tuple(plan.child for plan in plans))
         self._inherit = inherit
+        self._tiers = tiers  # children that may be in reserve
         self._on_ready = on_ready
         self._on_change = on_change
         self._files = {name: BoundedFile(log_path(logs, name)) for name in self._plans}
@@ -97,6 +101,9 @@ class Supervisor:
         """Hand an event to the machine and do what it says."""
         if not self._ending.is_over:
             self._shell.post(event)
+            if self._tiers and isinstance(event, ChildReported) and FACT in event.facts:
+                for wanted in heed(self._tiers, event.facts[FACT], self.rows(), event.cause):
+                    self._shell.post(wanted)
             self._on_change()
 
     def _carry_out(self, effect: Effect) -> None:

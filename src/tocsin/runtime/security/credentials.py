@@ -27,8 +27,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tocsin.errors import OperatorError
-from tocsin.runtime.security.file_signature import Signature, signature
-from tocsin.runtime.security.reminder import Reminder
+from tocsin.runtime.security.followed_files import Reminder, Signature, signature
 
 BUNDLE: Final = "authority.pem"
 AUTHORITY: Final = "authority.key"

@@ -23,8 +23,7 @@ from tocsin.core.access.admission import Policy
 from tocsin.core.access.rights import Access
 from tocsin.core.access.rules import FILE_MAX_BYTES, Rule, parse_rules
 from tocsin.errors import OperatorError
-from tocsin.runtime.security.file_signature import signature
-from tocsin.runtime.security.reminder import Reminder
+from tocsin.runtime.security.followed_files import Reminder, signature
 from tocsin.runtime.security.tls import Certificates
 from tocsin.runtime.security.users import Users
 

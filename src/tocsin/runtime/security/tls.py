@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tocsin.config import Tls
 from tocsin.errors import OperatorError
-from tocsin.runtime.security.file_signature import Signature, signature
+from tocsin.runtime.security.followed_files import Signature, signature
 
 if TYPE_CHECKING:
     from tocsin.runtime.security.client_certificates import ClientCertificate, Problem, Trust

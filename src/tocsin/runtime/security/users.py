@@ -37,7 +37,7 @@ from tocsin.core.access.logins import Logins, LoginTurn, Turned
 from tocsin.core.access.rule_tables import user_name_problem
 from tocsin.errors import OperatorError
 from tocsin.runtime.machines.clock import now_us, token_bytes
-from tocsin.runtime.security.file_signature import signature
+from tocsin.runtime.security.followed_files import signature
 
 # The least that OWASP's password storage guidance names for argon2id (2024): 19 MiB, two passes, one lane. More would
 # make the first wave of devices after a broker's start wait longer than they do.

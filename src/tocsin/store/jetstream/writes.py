@@ -21,6 +21,8 @@ from tocsin.store.nats.connection import Mailbox, NotSent, Unanswered
 from tocsin.store.nats.protocol import frame
 
 ALONE: Final = 0  # no position: the write has to go alone
+# Writers of a lot that go on in one turn of the loop. Each may have a client to welcome, and others wait for that turn.
+TOLD_AT_ONCE: Final = 32
 
 
 class _Write:
@@ -95,11 +97,13 @@ class Writes:
             pass  # each is told by itself
         finally:
             self._lots.lot_ended(happened=newest != ALONE)
-        for behind, write in enumerate(reversed(lot)):
+        for number, write in enumerate(lot, 1):
             if problem:
                 write.fail(problem)
             else:
-                write.settle(ALONE if newest == ALONE else newest - behind)
+                write.settle(ALONE if newest == ALONE else newest - len(lot) + number)
+            if number % TOLD_AT_ONCE == 0:
+                await asyncio.sleep(0)
         self._go_on(timeout_s)
 
     async def _ask(self, lot: Sequence[_Write], timeout_s: float) -> int:

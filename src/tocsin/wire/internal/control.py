@@ -116,7 +116,7 @@ class Load(ControlMessage, frozen=True, gc=False):
 
     broker: str
     incarnation: int
-    busy: Number  # thousandths of the processor time that the process could have
+    busy: Number  # thousandths of the time, in which the process worked or waited for a processor
     messages_s: Number
     bytes_s: Number
     links: Number  # over which something was carried

@@ -6,13 +6,13 @@ leader died between two appends: the broker asks for everything, and gets it in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
 from tocsin.model.network import BrokerInfo, Route
-from tocsin.model.stream import Value
+from tocsin.model.stream import Value, size_of
 from tocsin.model.versions import Packed
 from tocsin.wire.internal.slots import SlotMoves
 
@@ -127,13 +127,14 @@ class Bypass(Item, frozen=True, array_like=True, gc=False):
 
 
 class Carriers(Item, frozen=True, array_like=True, gc=False):
-    """Slots of a tier that others carry from now on, and the brokers named in them that this says something new of; or
-    the tier is ``gone``."""
+    """Slots of a tier that others carry from now on, and the brokers named in them that this says something new of; all
+    topics that are apart from their slots (None: as before); or the tier is ``gone``."""
 
     tier: str
     moves: SlotMoves = SlotMoves()
     peers: tuple[BrokerInfo, ...] = ()
     gone: bool = False
+    apart: dict[str, tuple[str, ...]] | None = None
 
 
 AnyItem = (
@@ -200,3 +201,60 @@ def encode_notice(
 def decode_notice(data: bytes) -> Notice:
     """Decode a notice; anything else raises ``Malformed``."""
     return NOTICE.read(data)
+
+
+# ── how much it is ──────────────────────────────────────────────────────────────────────────────────────────
+
+ITEM_BYTES: Final = 48  # of an item, or a part of one, beside its texts
+BROKER_BYTES: Final = 150  # of a broker's address
+
+
+def told_bytes(item: Item) -> int:
+    """The bytes of an item in the log, as they are estimated: replicas count by them, so that they never change."""
+    return _SIZES.get(type(item), _other)(item)
+
+
+def _turn(item: Any) -> int:
+    return ITEM_BYTES + len(item.topic) + (size_of(item.metadata) if item.metadata else 0)
+
+
+def _described(item: Any) -> int:
+    return ITEM_BYTES + len(item.topic) + size_of(item.keys)
+
+
+def _set(item: Any) -> int:
+    return ITEM_BYTES + sum(len(topic) + size_of(said) + 4 for topic, said in item.streams)
+
+
+def _routes(item: Any) -> int:
+    texts = sum(len(route.filter) for routes in (item.added, item.removed) for route in routes)
+    return ITEM_BYTES * (1 + len(item.added) + len(item.removed)) + texts + BROKER_BYTES * len(item.peers)
+
+
+def _wanted(item: Any) -> int:
+    return ITEM_BYTES + len(item.query)
+
+
+def _bypass(item: Any) -> int:
+    return BROKER_BYTES * (1 + len(item.around) + len(item.peers))
+
+
+def _carriers(item: Any) -> int:
+    return ITEM_BYTES * (1 + len(item.moves.names)) + 5 * len(item.moves) + BROKER_BYTES * len(item.peers)
+
+
+def _other(item: Any) -> int:
+    return BROKER_BYTES
+
+
+_SIZES: Final[Mapping[type[Item], Callable[[Any], int]]] = {
+    Joined: _turn,
+    Changed: _turn,
+    Left: _turn,
+    Described: _described,
+    QuerySet: _set,
+    Routes: _routes,
+    Bypass: _bypass,
+    Wanted: _wanted,
+    Carriers: _carriers,
+}

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from tocsin.model.quality import Life
+from tocsin.model.quality import Flow, Life
 from tocsin.model.versions import Packed
 
 ROWS_MAX: Final = 500  # in one word
@@ -43,7 +43,39 @@ class WhoLives(msgspec.Struct, frozen=True, array_like=True, tag="W"):
     filters: tuple[str, ...]
 
 
-Word = Lives | WhoLives
+class Enrol(msgspec.Struct, frozen=True, array_like=True, tag="E"):
+    """Broker → all: somebody here requests reliability of what is published on topics that match these filters, and of
+    nothing else."""
+
+    broker: Name
+    filters: tuple[str, ...]
+
+
+class Begins(msgspec.Struct, frozen=True, array_like=True, tag="B"):
+    """Origin → destination: a flow is kept for you from this number on."""
+
+    broker: Name
+    flow: Flow
+    number: int
+
+
+class Has(msgspec.Struct, frozen=True, array_like=True, tag="H"):
+    """Destination → origin: everything of these flows has come up to these numbers."""
+
+    broker: Name
+    rows: tuple[tuple[Flow, int], ...]
+
+
+class Again(msgspec.Struct, frozen=True, array_like=True, tag="A"):
+    """Origin → destination: what you lack of a flow. Nothing before ``first`` is kept any more."""
+
+    broker: Name
+    flow: Flow
+    first: int
+    messages: tuple[tuple[int, bytes], ...]  # numbers, and messages as they are stored
+
+
+Word = Lives | WhoLives | Enrol | Begins | Has | Again
 
 UNMATCHED: Final = Packed("a word of what does not match", msgspec.msgpack.Decoder(Unmatched), spoken=True)
 WORD: Final[Packed[Word]] = Packed("a word of quality", msgspec.msgpack.Decoder(Word), spoken=True)
@@ -57,6 +89,11 @@ def unmatched_subject(network: str) -> str:
 def words_subject(network: str) -> str:
     """Where all brokers hear the other words."""
     return f"{network}.quality.words"
+
+
+def destination_subject(network: str, broker: str) -> str:
+    """Where one broker hears words that are for it alone."""
+    return f"{network}.quality.at-{broker}"
 
 
 def encode_unmatched(word: Unmatched) -> bytes:

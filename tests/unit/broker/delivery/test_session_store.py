@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 from typing import cast
 
@@ -11,6 +12,7 @@ import pytest
 
 from tests.unit.broker.old_news import OldNews
 from tocsin.broker.delivery.session_store import HANDED, SessionReads, Sessions
+from tocsin.core.access.crowd import SLICE
 from tocsin.core.delivery.stored_session import (
     SERVED_S,
     StoredSession,
@@ -120,6 +122,20 @@ async def test_reads_that_wait_fail_with_the_store_that_is_away(network: Network
     assert table.asked == [("a",)]
     table.error = None
     assert await reads.get("a") is None
+
+
+async def test_a_crowd_goes_on_by_slices_after_one_read(network: Network) -> None:
+    table = SlowTable(network.table)
+    reads = SessionReads(cast(Table, table))
+    crowd = [asyncio.create_task(reads.get(f"k{number}")) for number in range(4 * SLICE)]
+    await turns()
+    table.may_answer.set()
+    done = [0]
+    while done[-1] < len(crowd):
+        await asyncio.sleep(0)
+        done.append(sum(each.done() for each in crowd))
+    assert len(table.asked) == 1
+    assert max(after - before for before, after in itertools.pairwise(done)) <= SLICE
 
 
 async def test_a_new_session_starts_at_the_tail_of_the_log(network: Network) -> None:

@@ -333,7 +333,7 @@ async def test_a_list_that_ends_keeps_newcomers_out_and_is_told_of(plant: Plant)
             now_s = asyncio.get_running_loop().time()
             door.guard._warn(now_s)
             door.guard._warn(now_s + 1.0)
-            door.guard._warn(now_s + 3_600.0)
+            door.guard._warn(now_s + 3_601.0)  # an hour, and more than what a float rounds off
             await asyncio.to_thread(plant.revoke)
             await asyncio.to_thread(door.guard.look)
             assert door.guard.problem() is None and not await plant.refused(good)

@@ -48,6 +48,7 @@ class Stage:
             keep=lambda query, user, wanted: self.asked.append(query),
             publishers=cast("Any", SimpleNamespace(publishing=lambda topic: ())),
             gone=tuple,
+            find=lambda topic: (),
         )
 
     def request(self, peer: Peer, request: str = TIGHT) -> None:

@@ -40,6 +40,7 @@ class Backup:
             keep=lambda *asked: self.queries.keep_offers(*asked),
             publishers=nothing,
             gone=tuple,
+            find=lambda topic: (),
         )
         self.queries = Queries(self.table, self._tell, self._changed, self.requests)
         query, listing = read_filter(LAMPS), read_filter(LISTED)

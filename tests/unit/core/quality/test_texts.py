@@ -19,7 +19,7 @@ from tocsin.core.quality.texts import (
     request_of,
     request_text,
 )
-from tocsin.model.quality import Durability, Liveliness, Offer, Ownership, Reliability, Request
+from tocsin.model.quality import EVERYTHING, Durability, Liveliness, Offer, Ownership, Reliability, Request
 from tocsin.query import parse
 from tocsin.wire.mqtt.topics import check_filter
 
@@ -133,3 +133,15 @@ def test_an_offer_is_what_its_text_says() -> None:
     )
     assert offer_text(offer) == "deadline=90061s,ownership=exclusive,partition=a|b%2Cc,strength=0"
     assert read_offer(offer_text(offer)) == offer
+
+
+def test_history_is_a_number_of_messages_or_all() -> None:
+    request = read_request("durability=transient-local,history=5")
+    assert request.history == 5 and request_text(request) == "durability=transient-local,history=5"
+    everything = read_request("durability=persistent,history=all")
+    assert (
+        everything.history == EVERYTHING and request_text(everything) == "durability=persistent,history=all"
+    )
+    for wrong in ("history=5", "durability=volatile,history=5", "durability=transient,history=0"):
+        with pytest.raises(QualityInvalid, match="history"):
+            read_request(wrong)

@@ -26,6 +26,7 @@ from tocsin.core.supervision.signals import (
     ChildEnded,
     ChildReported,
     ChildStarted,
+    ChildWanted,
     SignalChild,
     StartChild,
     StopAsked,
@@ -257,3 +258,54 @@ def test_a_second_start_is_illegal_and_changes_nothing(running: Parent) -> None:
 @pytest.mark.parametrize(("code", "words"), [(-9, "ended by signal 9"), (3, "ended with exit code 3")])
 def test_exit_codes_have_words(code: int, words: str) -> None:
     assert describe_exit(code) == words
+
+
+# ── children in reserve ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def wanted(parent: Parent, wanted: bool) -> list[Effect]:
+    return parent.do(ChildWanted(child="spare", wanted=wanted, cause="test"))
+
+
+@pytest.fixture
+def reserved() -> Parent:
+    parent = Parent((*CHILDREN, Child("spare", 2, reserve=True)))
+    parent.start()
+    for child in CHILDREN:
+        parent.exist(child.name)
+        parent.report(child.name)
+    return parent
+
+
+def test_a_child_in_reserve_is_started_when_it_is_wanted(reserved: Parent) -> None:
+    assert reserved.machine.state == "running" and reserved.row("spare").health == "reserve"
+    assert started(wanted(reserved, True)) == ["spare"] and started(wanted(reserved, True)) == []
+    reserved.exist("spare")
+    reserved.report("spare")
+    assert reserved.row("spare").health == "ready"
+
+
+def test_a_child_that_is_not_needed_ends_and_is_not_restarted(reserved: Parent) -> None:
+    wanted(reserved, True)
+    reserved.exist("spare")
+    reserved.report("spare")
+    assert signalled(wanted(reserved, False)) == [("spare", "terminate")]
+    reserved.report("spare", "degraded")
+    assert reserved.row("spare").health == "leaving" and wanted(reserved, True) == []
+    assert signalled(reserved.fire("leave/spare")) == [("spare", "kill")]
+    assert started(reserved.end("spare")) == [] and reserved.row("spare").health == "reserve"
+    assert started(wanted(reserved, True)) == ["spare"]
+
+
+def test_a_child_that_backs_off_is_not_restarted_without_need(reserved: Parent) -> None:
+    wanted(reserved, True)
+    reserved.exist("spare")
+    reserved.end("spare")
+    assert reserved.row("spare").health == "backing off"
+    wanted(reserved, False)
+    assert "restart/spare" not in reserved.timers
+
+
+def test_while_everything_stops_nobody_is_wanted(reserved: Parent) -> None:
+    reserved.do(StopAsked(cause="test"))
+    assert wanted(reserved, True) == [] and reserved.row("spare").health == "stopped"

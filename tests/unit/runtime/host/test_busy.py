@@ -19,29 +19,35 @@ class Groups:
         return (Processor("g", each, 0.0) for each in self._cores)
 
 
-def share(used_s: float, idle_s: float, *cores: float, span_s: float = 10.0) -> float:
-    at: dict[str, float] = dict.fromkeys(("clock", "used", "idle"), 0.0)
+def share(used_s: float, waited_s: float, *cores: float, span_s: float = 10.0) -> float:
+    at: dict[str, float] = dict.fromkeys(("clock", "used", "waited"), 0.0)
     groups: Any = Groups(*cores)
-    process = ProcessTime(groups, clock=lambda: at["clock"], used=lambda: at["used"], idle=lambda: at["idle"])
-    at.update(clock=span_s, used=used_s, idle=idle_s)
+    process = ProcessTime(
+        groups, clock=lambda: at["clock"], used=lambda: at["used"], waited=lambda: at["waited"]
+    )
+    at.update(clock=span_s, used=used_s, waited=waited_s)
     return process.look()
 
 
 @pytest.mark.parametrize(
-    ("used_s", "idle_s", "cores", "expected"),
+    ("used_s", "waited_s", "cores", "expected"),
     [
-        (2.0, 100.0, (), 0.2),  # of one core
-        (1.0, 100.0, (0.1,), 1.0),  # its group allows a tenth of one
-        (4.0, 0.0, (), 1.0),  # others take the rest
-        (4.0, 1.0, (), 0.8),
+        (2.0, 0.0, (), 0.2),  # of one core
+        (1.0, 0.0, (0.1,), 1.0),  # its group allows a tenth of one
+        (4.0, 6.0, (), 1.0),  # others take the rest
+        (1.0, 1.0, (), 0.2),
         (0.0, 0.0, (), 0.0),
-        (12.0, 10.0, (), 1.0),  # threads
+        (12.0, 0.0, (4.0,), 1.0),  # threads
     ],
 )
-def test_busy_is_the_share_of_what_the_process_could_have(
-    used_s: float, idle_s: float, cores: tuple[float, ...], expected: float
+def test_busy_is_the_share_of_time_in_which_a_process_has_work(
+    used_s: float, waited_s: float, cores: tuple[float, ...], expected: float
 ) -> None:
-    assert share(used_s, idle_s, *cores) == pytest.approx(expected)
+    assert share(used_s, waited_s, *cores) == pytest.approx(expected)
+
+
+def test_this_process_is_as_busy_as_a_process_can_be() -> None:
+    assert 0.0 <= ProcessTime().look() <= 1.0
 
 
 def test_no_time_says_nothing() -> None:

@@ -27,7 +27,7 @@ from tocsin.runtime.security.credentials import (
     identity_of,
     peer_of,
 )
-from tocsin.runtime.security.reminder import AGAIN_S, Reminder
+from tocsin.runtime.security.followed_files import AGAIN_S, Reminder
 
 
 @pytest.fixture

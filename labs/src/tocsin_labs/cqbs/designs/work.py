@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import resource
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -23,10 +23,11 @@ from tocsin_demo import worker
 from tocsin_demo.worker import Desk
 from tocsin_labs.cqbs.designs.ahead import AheadLog
 from tocsin_labs.cqbs.designs.broadcast import Evaluator
-from tocsin_labs.cqbs.dummies import Broker, Dummy, Ears, keep, play
+from tocsin_labs.cqbs.dummies import READY_S, Broker, Dummy, Ears, keep, play
 from tocsin_labs.cqbs.plan import Coordination, Design
 
 NAMES: Final = StoreNames("lab")
+LOOK_S: Final = 0.01  # between two looks whether the brokers have joined
 HEARTBEAT_US: Final = 500_000  # the default of brokers
 OPTIONS: Final = Options(suspect_after_us=5_000_000, lease_us=2_000_000, snapshot_every=1_000_000)
 
@@ -66,11 +67,9 @@ async def work(job: Job, desk: Desk) -> None:
             brokers = await _evaluators(job, store, ears, stack)
         else:
             brokers = await _dummies(job, store, log, ears, stack)
-        before_s = _processor_s()
         found = await play(job.plan, job.seed, Path(job.raw), brokers, ears, desk)
-        cpu_s = _processor_s() - before_s
     behind = log.behind_ms if isinstance(log, AheadLog) else []
-    desk.tell("done", **found, cpu_s=cpu_s, behind_ms=behind)
+    desk.tell("done", **found, behind_ms=behind)
 
 
 async def _evaluators(job: Job, store: JetStreamStore, ears: Ears, stack: AsyncExitStack) -> Sequence[Broker]:
@@ -92,17 +91,17 @@ async def _dummies(
         address = coordinator_address(machine.name)
         driver = Driver(machine, address, store, network=NAMES.network, logs=logs, tables=tables)
         keep(driver.run(), stack)
+    shares = job.design != "unshared"
     brokers = [
-        Dummy(number, store, log, NAMES, HEARTBEAT_US, ears) for number in range(1, job.plan.brokers + 1)
+        Dummy(number, store, log, NAMES, HEARTBEAT_US, ears, shares=shares)
+        for number in range(1, job.plan.brokers + 1)
     ]
     for each in brokers:
         keep(each.driver.run(), stack)
+    async with asyncio.timeout(READY_S):
+        while not all(each.machine.told for each in brokers):  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_S)
     return brokers
-
-
-def _processor_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 if __name__ == "__main__":

@@ -21,15 +21,14 @@ from tocsin.errors import OperatorError
 from tocsin_demo.city import disasters, movements
 from tocsin_demo.scene import Account, Script, scene
 from tocsin_demo.traces import Bounds, Trace, write
-from tocsin_labs import drawing, record
+from tocsin_labs import drawing, record, statements
 from tocsin_labs.figures import Comparison, markdown
-from tocsin_labs.reaps import claims
-from tocsin_labs.reaps.claims import Claim
 from tocsin_labs.reaps.prototype import plots, tables
 from tocsin_labs.reaps.prototype.failing import Failing
 from tocsin_labs.reaps.prototype.outcome import Outcome
 from tocsin_labs.reaps.prototype.plan import Plan
 from tocsin_labs.stage import Stage
+from tocsin_labs.statements import Claim
 
 COMMAND: Final = "tocsin lab reaps prototype"
 START_SHARE, END_SHARE = 0.12, 0.06  # of the bar: until the play begins, and the account
@@ -147,7 +146,7 @@ def summary(results: Results) -> str:
     wrote = f"`{results.command}` wrote this page on {results.day}."
     return (
         f"# Figures of the REAPS prototype\n\n{wrote} {heading(results)}\n\n## What the paper states\n\n"
-        f"{claims.markdown(stated(results))}\n## Paper, ours, ratio\n\n{markdown(comparisons(results))}"
+        f"{statements.markdown(stated(results))}\n## Paper, ours, ratio\n\n{markdown(comparisons(results))}"
     )
 
 

@@ -11,9 +11,9 @@ from typing import Final
 
 from tocsin_demo.scene import Account
 from tocsin_labs.figures import Comparison, shown
-from tocsin_labs.reaps.claims import Claim
 from tocsin_labs.reaps.prototype.outcome import Line, Middle, Outcome, by_size, line
 from tocsin_labs.reaps.prototype.plan import BY_SIZE, FROZEN, WAYS, Way
+from tocsin_labs.statements import Claim
 
 TARGET_S: Final = 1.0  # a local fail-over of all subscribers, after detection
 STRAIGHT: Final = 0.9  # of the variance of medians that a line explains, if we are to call something linear

@@ -15,8 +15,7 @@ from typing import Final
 import msgspec
 
 from tocsin.core.coordination.names import StoreNames
-from tocsin.core.coordination.state.outcome import NOBODY, Outcome
-from tocsin.core.coordination.state.state import State
+from tocsin.core.coordination.state.state import NOBODY, Outcome, State
 from tocsin.ports import BATCH_MAX, Record
 from tocsin.wire.internal.commands import ClientBack, Logged, Said, Streams, encode_batch
 from tocsin.wire.internal.notices import Item, encode_item, encode_items, encode_notice

@@ -28,6 +28,7 @@ from tocsin.core.coordination.leader.backup_planning import LOOK_US, PlanClock, 
 from tocsin.core.coordination.leader.balancing import DrainOrders
 from tocsin.core.coordination.leader.broker_watch import Attention, Presence
 from tocsin.core.coordination.leader.drafting import Draft, Drafter
+from tocsin.core.coordination.leader.growth import Growth
 from tocsin.core.coordination.leader.pinning import Pins
 from tocsin.core.coordination.leader.placing import Placing
 from tocsin.core.coordination.leader.promotions import Promotions, StandbyTold, links_of
@@ -132,10 +133,13 @@ class Leader:
         self.placing = Placing(
             state,
             self._clearance.has_seen,
-            lambda: self.attention.balance.ordered,
+            lambda: self.attention.balance.ordered | self.growth.leaving,
             pins or Pins(),
             options.placing,
             self.rerouting.distances,
+        )
+        self.growth = Growth(
+            state, self.placing.loads_of, lambda: self.attention.balance.ordered, options.growth
         )
         self._above_us: int | None = None  # since when everybody speaks a higher level than the network's
         self._raise_after_us = options.raise_after_us
@@ -426,6 +430,7 @@ class Leader:
 
     def place(self, now_us: int) -> list[Effect]:
         """Say in the log which slots move, unless what was said before is still on its way there."""
+        self.growth.look(now_us)
         if self._appends or any(isinstance(each, Placed) for each in self._waiting):
             return []
         commands = self.placing.look(now_us)

@@ -164,8 +164,8 @@ class NetworkView:
                 case Bypass():
                     bypass = item
                     infos.update((peer.id, peer) for peer in item.peers)
-                case Carriers(tier=tier, moves=moves):
-                    tiers[gate_of(tier)] = tiers.get(gate_of(tier), Slots()).after(moves.each())
+                case Carriers(tier=tier, moves=moves, apart=apart):
+                    tiers[gate_of(tier)] = tiers.get(gate_of(tier), Slots()).after(moves.each(), apart)
                     if item.gone:
                         del tiers[gate_of(tier)]
                     infos.update((peer.id, peer) for peer in item.peers)
@@ -175,9 +175,10 @@ class NetworkView:
         lost = set(self.vacancies)
         effects += self._take_places(places, stands_in, fresh)
         before, self.bypass = self.bypass, bypass
-        tiers_before, self.tiers = self.tiers, tiers
+        retiered = self.tiers != tiers
+        self.tiers = tiers
         back = not lost <= self.vacancies.keys()
-        routed = self._take_routes(added, removed, infos, again=back or tiers_before != tiers)
+        routed = self._take_routes(added, removed, infos, back=back, retiered=retiered)
         if before.around != bypass.around:
             routed.append(DetoursChanged(around=dict(bypass.around)))
         return [*routed, *effects]
@@ -217,9 +218,10 @@ class NetworkView:
         removed: Mapping[Route, None],
         infos: Mapping[str, BrokerInfo],
         *,
-        again: bool,
+        back: bool,
+        retiered: bool,
     ) -> list[Effect]:
-        """``again``: routes are to be looked at again, as a broker is lost no longer, or tiers are others."""
+        """Routes are looked at again if a broker is ``back``, which was lost, or if tiers are others (``retiered``)."""
         came = [route for route in added if route not in self.routes]
         went = [route for route in removed if route in self.routes]
         for route in came:
@@ -243,7 +245,7 @@ class NetworkView:
             quiet |= {each for each, info in self._members.items() if info.cluster != self._outward}
         quiet -= carrying
         peers = {peer: known[peer] for peer in sorted(carrying | quiet)}
-        if not came and not went and (peers, quiet) == (self.peers, self.quiet) and not again:
+        if not came and not went and (peers, quiet) == (self.peers, self.quiet) and not back and not retiered:
             return []
         self.peers, self.quiet = peers, quiet
         changed = RoutesChanged(
@@ -251,7 +253,7 @@ class NetworkView:
             removed=tuple(went),
             peers=tuple(peers.values()),
             quiet=quiet,
-            tiers=dict(self.tiers),
+            tiers=dict(self.tiers) if retiered else None,
         )
         return [changed]
 

@@ -218,7 +218,7 @@ class RoutesChanged(Effect, frozen=True, kw_only=True):
     removed: tuple[Route, ...]
     peers: tuple[BrokerInfo, ...]
     quiet: frozenset[str] = frozenset()
-    tiers: Mapping[str, Slots] = {}
+    tiers: Mapping[str, Slots] | None = None
 
 
 class DetoursChanged(Effect, frozen=True, kw_only=True):

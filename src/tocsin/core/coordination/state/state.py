@@ -22,14 +22,13 @@ Costs: see ``presence``, ``matching`` and ``interest``; a change of a query's st
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from tocsin.core.coordination.state.backups import Backups, Survival
 from tocsin.core.coordination.state.detours import Detours
 from tocsin.core.coordination.state.interest import Interest
 from tocsin.core.coordination.state.matching import Matching, Turn
-from tocsin.core.coordination.state.outcome import Outcome
 from tocsin.core.coordination.state.publishers import Keys, PublisherDirectory
 from tocsin.core.coordination.state.spending import Spending
 from tocsin.core.coordination.state.tiers import Tiers
@@ -66,6 +65,7 @@ from tocsin.wire.internal.commands import (
 
 # Brokers that are gone, whose incarnations are remembered; far more than a network has names for brokers.
 LIVES_MAX: Final = 4_096
+NOBODY: Final[frozenset[str]] = frozenset()
 
 
 class Member:
@@ -81,6 +81,66 @@ class Member:
         self.noticed = 0  # number of the last of its notices
         self.filters: dict[str, None] = {}
         self.queries: dict[str, None] = {}
+
+
+class Outcome:
+    """The consequences of a batch of commands: what each broker is told, in order, and of whom others have to hear.
+
+    Most of what happens in a large network is news for nearly everybody, and the same news. So what is told at once is
+    kept once (an **announcement**), with who hears it, and a broker has the numbers of its announcements. Brokers with
+    the same numbers are told the same: their notices are worked out and encoded once (``drafting``).
+
+    Invariant: of two announcements to one broker the earlier has the smaller number.
+    """
+
+    def __init__(self) -> None:
+        self.announcements: list[Sequence[notices.Item]] = []
+        self.told: dict[str, list[int]] = {}  # broker → its announcements, in order
+        self.fresh: dict[str, None] = {}  # brokers that are told everything, and not only what changed
+        # Broker that said something → those that have to hear of it; perhaps itself, where it spoke with others.
+        self.concerned: dict[str, frozenset[str]] = {}
+        self.size = 0  # of what is told, in bytes as they are estimated
+        # By identity, as the same item goes to many brokers; with the item, so that the id stays its own.
+        self._sizes: dict[int, tuple[notices.Item, int]] = {}
+
+    def tell(self, broker: str, item: notices.Item) -> None:
+        """Tell one broker one thing."""
+        self.announce((broker,), (item,))
+
+    def announce(self, brokers: Collection[str], items: Sequence[notices.Item]) -> None:
+        """Tell all these brokers the same."""
+        number = len(self.announcements)
+        self.announcements.append(items)
+        told = self.told
+        for broker in brokers:
+            if broker in told:
+                told[broker].append(number)
+            else:
+                told[broker] = [number]
+        self.size += len(brokers) * sum(map(self._size, items))
+
+    def _size(self, item: notices.Item) -> int:
+        known = self._sizes.get(id(item))
+        if known is None:
+            known = self._sizes[id(item)] = (item, notices.told_bytes(item))
+        return known[1]
+
+    def concern(self, speakers: Collection[str], heard: frozenset[str]) -> None:
+        """These brokers said something, together, and those have to hear of it."""
+        own = heard - {*speakers} if len(speakers) == 1 else heard
+        for speaker in speakers:
+            before = self.concerned.get(speaker, NOBODY)
+            self.concerned[speaker] = own if not before else before | own
+
+    def items_of(self, broker: str) -> Iterator[notices.Item]:
+        """All that a broker is told."""
+        for number in self.told.get(broker, ()):
+            yield from self.announcements[number]
+
+    @property
+    def items(self) -> dict[str, list[notices.Item]]:
+        """All that everybody is told."""
+        return {broker: [*self.items_of(broker)] for broker in self.told}
 
 
 class State:
@@ -105,6 +165,7 @@ class State:
         self.survival = Survival()
         self.detours = Detours()
         self.tiers = Tiers()
+        self._brokers_changed = True  # brokers came, went or were shunned since the tiers were worked out
 
     # ── applying ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -164,9 +225,10 @@ class State:
                     self.detours.set(broker, dict(around), self.members)
                 case Shunned(hubs=hubs):
                     self.interest.shun(hubs)
+                    self._brokers_changed = True
                     self._settle(outcome, ())
-                case Placed(tier=tier, moves=moves):
-                    self.tiers.place(tier, moves.each())
+                case Placed(tier=tier, moves=moves, apart=apart):
+                    self.tiers.place(tier, moves.each(), apart)
                 case Refreshed(broker=broker, incarnation=incarnation):
                     if self.is_member(broker, incarnation):
                         outcome.fresh[broker] = None
@@ -177,8 +239,8 @@ class State:
         if self.detours.changed:
             for broker, items in self.detours.settle(self._infos()).items():
                 outcome.announce((broker,), items)
-        if self.tiers.changed:
-            outcome.announce(self.members.keys(), self.tiers.settle(self._infos()))
+        if self.tiers.changed and (carriers := self.tiers.settle(self._infos())):
+            outcome.announce(self.members.keys(), carriers)
         self._complete(outcome)
         self.told += outcome.size
         return outcome
@@ -282,6 +344,7 @@ class State:
         self.incarnations.pop(info.id, None)
         self.incarnations[info.id] = incarnation
         self.interest.join(info)
+        self._brokers_changed = True
         self.survival.joined(info.id)
         self.detours.joined(info.id)
         self.tiers.joined(info.id)
@@ -293,6 +356,7 @@ class State:
         self._hush(member)
         self._drop_queries(broker, list(member.queries), release=False)
         self.interest.leave(broker)
+        self._brokers_changed = True
         self.survival.lost(member.info, self.members)
         self.detours.lost(broker)
         gone = [each for each in self.incarnations if each not in self.members]
@@ -423,8 +487,11 @@ class State:
                 position = 0 if stream is None else stream.after
                 self._tell_turn(outcome, topic, before, after, turn, position, heard)
             self._tell_publishers(outcome, topic, before, heard)
-        if self.level:  # not while a log of release 0.1.0 is read, in which nobody said who carries what
+        if (
+            self._brokers_changed and self.level
+        ):  # not while a log of release 0.1.0 is read: nobody said who carries what
             self.tiers.follow(self.interest.plan.tiers)
+            self._brokers_changed = False
         alike: dict[
             int, tuple[Sequence[notices.Item], list[str]]
         ] = {}  # by identity: those told the same share it

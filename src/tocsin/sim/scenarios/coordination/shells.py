@@ -159,7 +159,8 @@ class Shells:
         for route in effect.removed:
             del routes[route]
         routes.update(dict.fromkeys(effect.added))
-        self.shells[address].tiers = dict(effect.tiers)
+        if effect.tiers is not None:
+            self.shells[address].tiers = dict(effect.tiers)
 
     def _know(self, address: Address, effect: QuerySetKnown) -> None:
         shell = self.shells[address]

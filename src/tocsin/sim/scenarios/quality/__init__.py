@@ -2,7 +2,7 @@
 
 The brokers, the sessions and the faults are those of ``durable``. Each message states what its stream offers; what it
 offers changes from message to message, and some of it is so long that the log has it by reference. Subscribers request
-partitions, deadlines and fields of the payload.
+partitions, deadlines and fields of the payload, and one of them history.
 """
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ class Asked(msgspec.Struct, frozen=True):
 
     pattern: str
     wants: Callable[[int], bool]
+    history: bool = False  # those from before the subscription, too
 
 
 def _offered(number: int) -> int:
@@ -53,9 +54,19 @@ SUBSCRIPTIONS: Final = {
         "a/2", lambda number: number > 12 and _offered(number) in QUICK
     ),
     "b/2": Asked("b/2", lambda number: True),
+    "$qos/durability=transient,history=all/+/2": Asked("+/2", lambda number: True, history=True),
+    "$qos/durability=persistent,history=all,where=n > 5/a/1": Asked(
+        "a/1", lambda number: number > 5, history=True
+    ),
 }
 _NAMES: Final = tuple(SUBSCRIPTIONS)
-SUBSCRIBERS: Final = (("subscriber/1", _NAMES[:2], 1), ("subscriber/2", _NAMES[2:], 2))
+SUBSCRIBERS: Final = (
+    ("subscriber/1", _NAMES[:2], 1),
+    ("subscriber/2", _NAMES[2:5], 2),
+    # History that is interrupted comes again, which QoS 2 would not allow. It has an order of its own.
+    ("subscriber/3", _NAMES[5:6], 1),
+    ("subscriber/4", _NAMES[6:], 1),
+)
 
 
 class OfferingPublisher(AlarmingPublisher):
@@ -93,7 +104,10 @@ class Requested(Taken):
             self._keys[at] = key
         key = self._keys[position]
         since = self._since.get(subscriber, {})
-        return any(position > after and _is_wanted(name, topic, key) for name, after in since.items())
+        return any(
+            (position > after or SUBSCRIPTIONS[name].history) and _is_wanted(name, topic, key)
+            for name, after in since.items()
+        )
 
 
 def _is_wanted(name: str, topic: str, key: Key) -> bool:

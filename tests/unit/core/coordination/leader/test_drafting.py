@@ -11,8 +11,7 @@ from tests.unit.core.coordination.histories import HUB, LIMITS, LISTED, NORTH, Q
 from tocsin.core.coordination.leader import drafting
 from tocsin.core.coordination.leader.drafting import Draft, Drafter
 from tocsin.core.coordination.names import StoreNames
-from tocsin.core.coordination.state.outcome import Outcome
-from tocsin.core.coordination.state.state import State
+from tocsin.core.coordination.state.state import Outcome, State
 from tocsin.model.network import BrokerInfo, Role
 from tocsin.model.stream import Value
 from tocsin.wire.internal.commands import (

@@ -5,15 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from tests.unit.core.coordination.histories import NORTH, batches
+from tests.unit.core.coordination.histories import batches
 from tocsin.core.coordination.state import spending
-from tocsin.core.coordination.state.spending import Spending, told_bytes
+from tocsin.core.coordination.state.spending import Spending
 from tocsin.core.coordination.state.state import State
-from tocsin.model.network import Route, Scope
-from tocsin.model.stream import Value
-from tocsin.wire.internal import notices
 from tocsin.wire.internal.commands import Batch, Limits
-from tocsin.wire.internal.notices import encode_item
+from tocsin.wire.internal.notices import told_bytes
 
 SECOND_US = 1_000_000
 LIMITS = Limits(told_burst_bytes=1_000, told_rate_bytes=100)
@@ -44,23 +41,6 @@ def test_only_the_largest_debts_are_remembered(monkeypatch: pytest.MonkeyPatch) 
     for user, size in (("a", 500), ("b", 100), ("c", 300)):
         debts.charge(user, size, 0, LIMITS)
     assert list(debts.debts) == ["a", "c"]
-
-
-def test_estimates_are_near_what_is_written() -> None:
-    routes = tuple(Route(Scope.ORIGIN, "south", f"device/{number}") for number in range(100))
-    said: dict[str, Value] = {"Room": "410", "floor": 4}
-    streams = tuple((f"device/{number}", said) for number in range(100))
-    for item in (
-        notices.Routes(routes, (), (NORTH,)),
-        notices.QuerySet("q" * 16, streams),
-        notices.Joined("q" * 16, "device/1", {"Room": "410"}),
-        notices.Left("q" * 16, "device/1", {"Room": "410"}, 1 << 40),
-        notices.Described("device/1", {"Room": "4" * 1_000}),
-        notices.Bypass((("south", ("hub",)),), (), (NORTH,)),
-        notices.Backed(NORTH),
-    ):
-        written = len(memoryview(encode_item(item)))
-        assert written / 2 <= told_bytes(item) <= 2 * written + 300, item
 
 
 @settings(max_examples=100, deadline=None)

@@ -10,9 +10,8 @@ from tocsin.core.coordination.participant.network_view import NetworkView
 from tocsin.core.coordination.participant.signals import StreamsDescribed
 from tocsin.core.coordination.state import snapshot
 from tocsin.core.coordination.state.matching import LISTED_FACTOR, PAIR_BYTES, QUERY_BYTES, TEXT_FACTOR
-from tocsin.core.coordination.state.outcome import Outcome
 from tocsin.core.coordination.state.publishers import cost_of
-from tocsin.core.coordination.state.state import State
+from tocsin.core.coordination.state.state import Outcome, State
 from tocsin.model.network import Route, Scope
 from tocsin.model.stream import KEYS_MAX, LISTING, PERMANENT, Metadata, Value, size_of
 from tocsin.sim.scenarios.coordination.model import Model

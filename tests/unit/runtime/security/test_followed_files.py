@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tocsin.runtime.security.file_signature import NO_FILE, signature
+from tocsin.runtime.security.followed_files import NO_FILE, signature
 
 
 def test_a_file_that_was_written_or_replaced_differs(tmp_path: Path) -> None:
