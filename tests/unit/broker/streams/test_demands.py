@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -16,14 +18,28 @@ from mqtt5 import (
     UnsubscribePacket,
 )
 
-from tests.unit.broker.guarded import GuardedDoor
-from tests.unit.broker.harness import Peer, until
-from tests.unit.broker.streams.test_access import door as door
+from tests.unit.broker.coordination import coordinator
+from tests.unit.broker.harness import Door, Peer, until
 from tests.unit.broker.streams.test_streams import Network, with_metadata
-from tests.unit.broker.streams.test_streams import network as network
 from tests.unit.broker.talk import LASTING, ONE, lasting, nothing_more
+from tocsin.config import Limits
 from tocsin.core.filters import topic_for
+from tocsin.store.memory.store import MemoryServer, MemoryStore
 from tocsin.wire.mqtt.topics import matches
+
+
+@pytest.fixture
+async def network() -> AsyncIterator[Network]:
+    server = MemoryServer()
+    async with AsyncExitStack() as stack:
+        machine = await stack.enter_async_context(coordinator(MemoryStore(server)))
+        here, there = [
+            await stack.enter_async_context(
+                Door(Limits(), store=MemoryStore(server), broker=name, takes_part=True)
+            )
+            for name in ("north-1", "north-2")
+        ]
+        yield Network(here, there, machine)
 
 
 async def told(peer: Peer, pattern: str = "hall/+") -> Any:
@@ -128,14 +144,3 @@ async def test_what_cannot_be_asked_about_is_refused(network: Network, name: str
     peer = await network.here.peer("r")
     peer.send(SubscribePacket(1, [TopicFilter(name)]))
     assert [int(code) for code in (await peer.first(SubAckPacket)).reason_codes] == [0x8F]
-
-
-async def test_only_those_who_may_publish_on_all_of_it_may_ask(door: GuardedDoor) -> None:
-    reader = await door.peer("r")
-    names = ("open/#", "open/1", "secret/1", "#", "+/1", "secret/#")
-    reader.send(SubscribePacket(1, [TopicFilter(f"$wanted/{each}") for each in names]))
-    codes = [int(code) for code in (await reader.first(SubAckPacket)).reason_codes]
-    assert codes == [0, 0, 0x80, 0x80, 0x80, 0x80]
-    bob = await door.peer(connect=ConnectPacket("b", username="bob", password=b"builder"))
-    bob.send(SubscribePacket(1, [TopicFilter("$wanted/secret/+")]))
-    assert [int(code) for code in (await bob.first(SubAckPacket)).reason_codes] == [0]
