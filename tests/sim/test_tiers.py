@@ -13,7 +13,7 @@ from tests.sim.search import seeds_from
 from tocsin.broker.links.turned import OutwardCall
 from tocsin.broker.tiers.carrying import Carrying
 from tocsin.broker.tiers.held import HeldSlots
-from tocsin.core.coordination.leader.placing import Placing
+from tocsin.core.coordination.leader.placing import NOTHING, Placing
 from tocsin.core.coordination.participant import network_view
 from tocsin.core.forwarding.routes import RoutePlan
 from tocsin.core.forwarding.table import ForwardingTable
@@ -60,9 +60,10 @@ class Situation(msgspec.Struct, frozen=True):
 
     drains: tuple[Drain, ...] = ()
     plan: tuple[Fault, ...] = ()
+    hot: bool = False
 
     def broken(self, seed: int) -> Broken | None:
-        build = partial(tiers.build, cuts=(), drains=self.drains, balance="messages")
+        build = partial(tiers.build, cuts=(), drains=self.drains, balance="messages", hot=self.hot)
         scenario: Scenario = msgspec.structs.replace(find("tiers"), build=build)
         return run(scenario, seed, plan=[*self.plan]).broken
 
@@ -83,6 +84,9 @@ ALONE = Situation(  # nobody leads when the routing broker is lost
         *LOSING.plan,
     ),
 )
+
+HOT = Situation(hot=True)
+HOT_LOSING = Situation((), (Crash(at_us=26 * SECOND, for_us=12 * SECOND, node="hub-2"),), hot=True)
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -184,9 +188,9 @@ def loads_forgotten(patch: pytest.MonkeyPatch) -> None:
 
     def idle(self: Placing, tier: Any, wanted: Any, now_us: int) -> Any:
         since_us = tier.uneven_us
-        if relieve(self, tier, wanted, now_us):
+        if relieve(self, tier, wanted, now_us) != NOTHING:
             tier.uneven_us, tier.ours = since_us, None
-        return {}
+        return NOTHING
 
     patch.setattr(Placing, "_relieve", idle)
 
@@ -201,6 +205,35 @@ def turned_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(OutwardCall, "line_down", lambda self, down: self.close())
 
 
+def hasty_topics(patch: pytest.MonkeyPatch) -> None:
+    """A topic leaves its slot at once, without the pause."""
+    misplaced = TierWays._misplaced
+
+    def at_once(self: TierWays) -> Any:
+        for place in misplaced(self):
+            if isinstance(place[1], str):
+                self._settle(place)
+            else:
+                yield place
+
+    patch.setattr(TierWays, "_misplaced", at_once)
+
+
+def never_spread(patch: pytest.MonkeyPatch) -> None:
+    """A topic that exceeds a member stays with it."""
+    patch.setattr(Placing, "_part", lambda self, tier, wanted: None)
+
+
+def kept_topics(patch: pytest.MonkeyPatch) -> None:
+    """A member that is lost goes on to carry topics that are apart."""
+
+    def keep(self: SlotTable, apart: Any) -> bool:
+        before, self.apart = self.apart, dict(apart)
+        return before != self.apart
+
+    patch.setattr(SlotTable, "part", keep)
+
+
 PLANTED: list[tuple[Plant, tuple[str, ...], Situation]] = [
     (two_carriers, (ONCE,), CALM),
     (no_pause, (ORDER,), MOVING),
@@ -211,6 +244,9 @@ PLANTED: list[tuple[Plant, tuple[str, ...], Situation]] = [
     (deaf_to_orders, (AGREED,), MOVING),
     (lost_while_held, (FLOW,), MOVING),
     (loads_forgotten, (ALIKE,), CALM),
+    (hasty_topics, (ORDER,), HOT),
+    (never_spread, (ALIKE,), HOT),
+    (kept_topics, (ONE,), HOT_LOSING),
     (dialled_anyway, (FLOW,), CALM),
     (turned_once, (FLOW,), LOSING),
 ]
@@ -232,7 +268,9 @@ def test_a_planted_bug_is_found(
 
 
 @pytest.mark.parametrize(
-    "situation", [CALM, MOVING, LOSING, ALONE], ids=["calm", "moving", "losing", "alone"]
+    "situation",
+    [CALM, MOVING, LOSING, ALONE, HOT, HOT_LOSING],
+    ids=["calm", "moving", "losing", "alone", "hot", "hot and losing"],
 )
 def test_without_a_bug_the_same_situations_break_nothing(situation: Situation) -> None:
     assert situation.broken(0) is None

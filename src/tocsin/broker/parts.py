@@ -477,6 +477,7 @@ class Parts:
             self.gossip.hear,
             lambda transport: PassedOnClient(self.listener.make, transport),
             self.turned,
+            self.exchange.peers.dial_again,
         )
         self.probes = Probes(ports.own, ports.security)
 

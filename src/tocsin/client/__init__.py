@@ -19,9 +19,10 @@ from tocsin.client.options import Connection
 from tocsin.client.pull import Pulled
 from tocsin.client.values import Change, Changed, Joined, Left, Set
 from tocsin.core.quality.texts import QualityInvalid
-from tocsin.model.quality import Durability, Liveliness, Offer, Ownership, Reliability, Request
+from tocsin.model.quality import EVERYTHING, Durability, Liveliness, Offer, Ownership, Reliability, Request
 
 __all__ = [
+    "EVERYTHING",
     "Account",
     "AsyncAccounts",
     "AsyncClient",

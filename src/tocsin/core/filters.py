@@ -35,6 +35,7 @@ from tocsin.query import Query, decode_filter, parse
 from tocsin.wire.mqtt.topics import (
     CHANNEL_PREFIX,
     LEVELS_MAX,
+    QUALITY_NEWS,
     QUALITY_PREFIX,
     QUERY_PREFIX,
     SHARE_PREFIX,
@@ -47,6 +48,7 @@ from tocsin.wire.mqtt.topics import (
 _MEMO: Final = 4_096  # filters that are remembered: sessions of one kind have the same ones
 _MEMO_NAME_MAX: Final = 256  # characters of one of them; so the memo takes 4 MB at most
 _SHOWN: Final = 30  # characters that are repeated before the one at which a query is wrong, and behind it
+_NEWS: Final = frozenset((*QUALITY_NEWS, "+", "#"))
 _QUERY_MEMO: Final = 1_024  # queries that are remembered, at most 4 MB of text
 
 
@@ -135,8 +137,10 @@ def filter_type(name: str) -> type[Filter]:
         return ChannelFilter
     if name.startswith(QUERY_PREFIX):
         return QueryFilter
-    if name.startswith(QUALITY_PREFIX):  # without a policy it is about news, which have topics of their own
-        return RequestFilter if "=" in name[len(QUALITY_PREFIX) :].partition("/")[0] else TopicFilter
+    if name.startswith(
+        QUALITY_PREFIX
+    ):  # news have topics of their own; whatever else stands there is a request
+        return TopicFilter if name[len(QUALITY_PREFIX) :].partition("/")[0] in _NEWS else RequestFilter
     return ListingFilter if name.startswith(STREAMS_PREFIX) else TopicFilter
 
 

@@ -1,4 +1,4 @@
-"""What clients subscribe to is read into one of five types, and refused as each type is."""
+"""What clients subscribe to is read into one of six types, and refused as each type is."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tocsin.core.channels.channel_filter import ChannelFilter, read_channel_filt
 from tocsin.core.filters import (
     ListingFilter,
     QueryFilter,
+    RequestFilter,
     SharedFilter,
     TopicFilter,
     UnreadableFilter,
@@ -29,6 +30,10 @@ EACH = {
     "$query": TopicFilter("$query"),  # a topic like any other
     "a/$query/x": TopicFilter("a/$query/x"),
     "$share/g/a/#": SharedFilter("$share/g/a/#", "g", "a/#"),
+    "$qos/#": TopicFilter("$qos/#"),
+    "$qos/+/t": TopicFilter("$qos/+/t"),
+    "$qos/late/#": TopicFilter("$qos/late/#"),
+    "$qos/deadline=1s/t": RequestFilter("$qos/deadline=1s/t", "deadline=1s", "t"),
     f"$query/{ROOM}": QueryFilter(f"$query/{ROOM}", parse(ROOM)),
     f"$streams/{ROOM}": ListingFilter(f"$streams/{ROOM}", parse(ROOM)),
     "$channel/Near/alice": ChannelFilter("$channel/Near/alice", "Near", ("alice",)),
@@ -52,6 +57,9 @@ def test_a_name_is_read_into_its_type_and_keeps_its_text(name: str) -> None:
         ("$share/g/$channel/Near/+", "a channel takes no wildcards"),
         ("$share/g", "a shared subscription is written"),
         ("$channel/Near/+", "a channel takes no wildcards"),
+        ("$qos/reliable/t", "'reliable' is no policy with a value, as deadline=100ms"),
+        ("$qos/reliable", "a request is written"),
+        ("$qos//t", "'' is no policy with a value"),
         ("$query/Room =", "query, character"),
         ("a/#/b", "# at position 2"),
         ("", "it is empty"),

@@ -263,6 +263,10 @@ class Link:
         """Dial now, if only the back-off is waited for."""
         self._line.hurry()
 
+    def dial_again(self) -> None:
+        """End the connection, and make another."""
+        self._line.fail("peers are to show their certificates again")
+
     def fence(self, then: Callable[[], None]) -> None:
         """Call this when the peer has read everything that was sent straight to it until now, what waits included;
         never, if the link breaks before."""

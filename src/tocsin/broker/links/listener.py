@@ -79,7 +79,8 @@ Hear = Callable[[str, str, bytes], None]  # who speaks, as its certificate says,
 class LinkListener:
     """The links from other brokers to this one. ``hear`` is told the words of brokers of the cluster; ``pass_on`` makes
     the protocol of a connection over which a coordinator passes a client on; ``turned`` gets the connections that peers
-    have turned around."""
+    have turned around. ``dial_again`` ends the links that this broker has made: certificates that peers have shown may
+    be believed no more."""
 
     def __init__(
         self,
@@ -89,8 +90,10 @@ class LinkListener:
         hear: Hear,
         pass_on: PassOn,
         turned: TurnedConnections,
+        dial_again: Callable[[], None] = lambda: None,
     ) -> None:
         self.turned = turned
+        self._dial_again = dial_again
         self.receiver = receiver
         self.hear = hear
         self.pass_on = pass_on
@@ -147,14 +150,14 @@ class LinkListener:
         for task in handshakes:
             task.cancel()
         self.end_all()
-        self.turned.close()
         await self._tasks.wait_closed()
         await asyncio.gather(*handshakes, return_exceptions=True)
 
     def end_all(self) -> None:
-        """End all links to us; peers make them again."""
+        """End all links to us, and connections that wait to be links of ours; peers make them again."""
         for connection in tuple(self._connections):
             connection.post(ServerStopping())
+        self.turned.close()
 
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -226,6 +229,7 @@ class LinkListener:
             self._log.info("certificates of the network changed")
             if not believed <= self._tls.believed:
                 self.end_all()  # peers dial again at once
+                self._dial_again()
 
     # ── what connections ask ────────────────────────────────────────────────────────────────────────────────
 

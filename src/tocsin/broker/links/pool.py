@@ -94,6 +94,11 @@ class LinkPool:
             if link.info.certificate_name == certificate_name:
                 link.hurry()
 
+    def dial_again(self) -> None:
+        """Have all peers show their certificates again: what one has shown is believed while its link lasts."""
+        for link in self.links.values():
+            link.dial_again()
+
     def _keep_call(self, peer: BrokerInfo) -> None:
         call = self._make_call(peer)
         if call is not None:

@@ -124,7 +124,7 @@ class Publishing:
         for key in keys:
             self._release(client, key)
             if not takes_leave:
-                self._leases.leave(key)
+                self._leases.leave(key, client.heard_us)
         if takes_leave:
             self._say(keys, LifeState.LEFT)
             for key in keys:

@@ -58,13 +58,11 @@ from tocsin.model.versions import Document
 from tocsin.query import Query
 from tocsin.runtime.machines.clock import now_us, wall_us
 from tocsin.wire.internal.quality import Lives, Unmatched, WhoLives, Word, encode_unmatched, unmatched_subject
-from tocsin.wire.mqtt.topics import QUALITY_PREFIX, QUERY_PREFIX, TOPIC_MAX_BYTES, matches
+from tocsin.wire.mqtt.topics import QUALITY_NEWS, QUALITY_PREFIX, QUERY_PREFIX, TOPIC_MAX_BYTES, matches
 
-INCOMPATIBLE: Final = QUALITY_PREFIX + "incompatible/"
-OFFERED_DEADLINE: Final = QUALITY_PREFIX + "offered-deadline/"
-REQUESTED_DEADLINE: Final = QUALITY_PREFIX + "requested-deadline/"
-LIVELINESS: Final = QUALITY_PREFIX + "liveliness/"
-LATE: Final = QUALITY_PREFIX + "late/"
+INCOMPATIBLE, LATE, LIVELINESS, OFFERED_DEADLINE, REQUESTED_DEADLINE = (
+    f"{QUALITY_PREFIX}{word}/" for word in QUALITY_NEWS
+)
 WATCHED_BYTES: Final = 700  # of a deadline
 PROMISE: Final = ""  # in the place of a request: a deadline that a publisher has promised
 TOLD_BYTES: Final = 400  # of what a subscriber was told of the publishers of a topic

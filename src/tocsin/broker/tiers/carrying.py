@@ -63,6 +63,7 @@ class Carrying:
         """These are the tiers; there is a link to each member that routes lead to."""
         if tiers != self._tiers:
             self._tiers = dict(tiers)
+            self._meter.apart = frozenset[str]().union(*(slots.apart for slots in tiers.values()))
             self._shell.post(TiersKnown(tiers=tiers, cause=f"{self._own}:tiers"))
 
     def link_seen(self, peer: str, up: bool) -> None:
@@ -112,9 +113,9 @@ class Carrying:
             case WaysChanged(released=released, left=left):
                 self._outbox.flush()  # what this tick has for the ways before
                 self._table.forget()
-                for tier, slot in released:
-                    to, _ = self.machine.place(tier, slot)
-                    for frames, messages in self._held.take(held_name((tier, slot))):
+                for tier, what in released:
+                    to, _ = self.machine.place(tier, what)
+                    for frames, messages in self._held.take(held_name((tier, what))):
                         self._send(to, frames, messages)
                 for peer in left:
                     self._redirect(peer)

@@ -59,6 +59,8 @@ def show(out: Console, found: Explained) -> None:
     lines += [f"  straight to {_leg(each)}" for each in found.straight]
     for over in found.over:
         deputy = f"deputy {over.deputy}" if over.deputy else "no deputy"
+        if over.apart:
+            lines.append(f"  apart from its slot in tier {over.tier}, as it brings very much")
         lines.append(f"  over tier {over.tier}: carrier {over.carrier}, {deputy}{_around(over.around)}")
         lines += [f"    on to {_leg(each)}" for each in over.onward]
     if not (found.here or found.straight or found.over):

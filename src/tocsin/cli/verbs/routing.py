@@ -350,6 +350,8 @@ def _show(
         out.print(printable(f"should have {growing.members} members{heading}"))
         for name in growing.spare:
             out.print(printable(f"{name} carries nothing any more: it can be stopped"))
+    for topic, carriers in sorted(tier.apart.items()):
+        out.print(printable(f"apart from its slot: {topic}, carried by {', '.join(carriers)}"))
     for each in pinned:
         if each.tier == tier.tier:
             out.print(printable(f"pinned: {each.topic} (slot {each.slot}) to {each.broker}"))

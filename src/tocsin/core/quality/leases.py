@@ -87,14 +87,16 @@ class Leases:
             self._look_again(key, lease.lease_us, now_us)
         return was_lost
 
-    def leave(self, key: str) -> None:
-        """Its connection is over. What is lost already is forgotten."""
+    def leave(self, key: str, heard_us: int) -> None:
+        """Its connection is over, which brought something last then. What is lost already is forgotten."""
         lease = self._leases.get(key)
         if lease is None:
             return
         if not lease.alive:
             self.drop(key)
             return
+        if not lease.manual:
+            lease.last_us = max(lease.last_us, heard_us)
         lease.left = True
         self._left[key] = None
         if len(self._left) > LEFT_MAX:

@@ -75,10 +75,10 @@ def meets(offer: Offer, request: Request) -> bool:
 
 
 def _alike(one: str, other: str) -> bool:
-    """Wildcards may be on either side; of two names with wildcards only equal ones are alike."""
-    if one == other:
-        return True
+    """Wildcards may be on either side; two names with wildcards are never alike, as DDS has it."""
     patterns = [name for name in (one, other) if "*" in name or "?" in name]
+    if not patterns:
+        return one == other
     return len(patterns) == 1 and (fnmatchcase(one, other) or fnmatchcase(other, one))
 
 

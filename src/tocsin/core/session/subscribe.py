@@ -9,8 +9,8 @@ whether there is one, with such parameters, and whether the client may have it, 
 A **request** of quality (``core.quality``) is part of a filter (``$qos/…``), or said in user properties of a SUBSCRIBE
 for all its filters. With a separation messages are left out by intent, so that QoS 0 is granted.
 
-Invariant: never more than ``subscriptions_max`` subscriptions, nor than ``subscriptions_max_bytes``, but for restored
-ones; all valid.
+Invariant: never more than ``subscriptions_max`` subscriptions, nor than ``subscriptions_max_bytes``, nor than
+REQUESTS_MAX requests, but for restored ones; all valid.
 """
 
 from __future__ import annotations
@@ -52,6 +52,9 @@ REFUSED = SubAckReasonCode.UNSPECIFIED_ERROR
 # Subscriptions that a shell cannot serve, by index in the SUBACK: the subscription, the reason, and the code.
 Refused = Mapping[int, tuple[Filter, str, SubAckReasonCode]]
 REQUEST_PREFIX: Final = "request."  # of user properties
+REQUESTS_MAX: Final = (
+    100  # of a client's subscriptions: each message is judged for all of them that match its topic
+)
 STORED_BYTES: Final = 32  # of a subscription in a stored session, beside its name, at most
 
 
@@ -187,6 +190,9 @@ class Subscriptions:
             problem = (
                 f"a client may have {limits.subscriptions_max} subscriptions; unsubscribe from some first"
             )
+            return None, SubAckReasonCode.QUOTA_EXCEEDED, problem
+        if request and name not in self._requests and len(self._requests) >= REQUESTS_MAX:
+            problem = f"a client may have {REQUESTS_MAX} requests of quality; unsubscribe from some first"
             return None, SubAckReasonCode.QUOTA_EXCEEDED, problem
         most = limits.subscriptions_max_bytes
         grows = len(request) - len(self._requests.get(name, ""))

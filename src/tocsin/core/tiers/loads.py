@@ -12,9 +12,10 @@ from typing import Final
 
 import msgspec
 
+from tocsin.core.tiers.hot import TopicRate
 from tocsin.core.tiers.measuring import WINDOW_US
-from tocsin.core.tiers.slots import NOBODY, SLOTS, Slots
-from tocsin.wire.internal.control import Load
+from tocsin.core.tiers.slots import NOBODY, SLOTS, Slots, slot_of
+from tocsin.wire.internal.control import Load, TopicLoad
 
 STALE_US: Final = 20_000_000  # longer than a report keeps away that does not differ from the one before
 MEASURED_US: Final = 2 * WINDOW_US + 1_000_000  # after which a report is of the new carrier's whole window
@@ -37,6 +38,7 @@ class TierLoad(msgspec.Struct, frozen=True):
     rates: tuple[Rate, ...]
     speeds: Mapping[str, float] = {}  # member → messages a second that it could carry; not known of all
     distance: Callable[[str, str], int] = lambda cluster, member: 0
+    apart: Mapping[str, Rate] = {}  # member → what it carries of topics apart from their slots
 
 
 class _Report(msgspec.Struct):
@@ -51,6 +53,7 @@ class TierLoads:
         self.reports: dict[str, _Report] = {}
         self._rates = tuple(Rate() for _ in range(SLOTS))
         self._slots = Slots()
+        self._parted_us: int | None = None  # when other topics were apart
         self._speed = 0.0  # of the mean member
         self.moved_us: dict[int, int] = {}  # slot → when it got another carrier; for a while
 
@@ -61,6 +64,12 @@ class TierLoads:
             self.moved_us.update(
                 (slot, now_us) for slot, (now, before) in enumerate(pairs) if now != before != NOBODY
             )
+        if slots.apart != self._slots.apart:
+            self._parted_us = now_us
+            for topic in slots.apart.keys() - self._slots.apart.keys():
+                rate, told = self._rates[slot_of(topic)], self._told(topic)
+                rate.messages = max(0.0, rate.messages - told.messages)
+                rate.bytes = max(0.0, rate.bytes - told.bytes)
         self._slots = slots
         there = slots.members
         for gone in [each for each in self.reports if each not in there]:
@@ -79,7 +88,9 @@ class TierLoads:
         told = {each.slot: each for each in load.slots}
         others = [slot for slot in own if slot not in told]
         shares = max(1, len(others))
-        apart = sum(each.messages_s for each in told.values()), sum(each.bytes_s for each in told.values())
+        named = [(each.messages_s, each.bytes_s) for each in told.values()]
+        named += [(each.messages_s, each.bytes_s) for each in load.topics if each.topic in self._slots.apart]
+        apart = sum(messages for messages, _ in named), sum(size for _, size in named)
         rest_messages = max(0, load.messages_s - apart[0]) / shares if len(told) == len(load.slots) else 0.0
         for slot in own:
             moved_us = self.moved_us.get(slot)
@@ -108,7 +119,36 @@ class TierLoads:
     @property
     def messages(self) -> float:
         """That the tier carries in a second."""
-        return sum(each.messages for each in self._rates)
+        return sum(each.messages for each in self._rates) + sum(
+            self._told(topic).messages for topic in self._slots.apart
+        )
+
+    def _told(self, topic: str) -> Rate:
+        """What a topic brings, as members have told."""
+        rate = Rate()
+        for each in self._of(topic):
+            rate.messages += each.messages_s
+            rate.bytes += each.bytes_s
+        return rate
+
+    def _of(self, topic: str) -> list[TopicLoad]:
+        reports = self.reports.values()
+        return [each for report in reports for each in report.load.topics if each.topic == topic]
+
+    def topics(self, kind: str) -> dict[str, TopicRate]:
+        """The busiest topics: by what they bring of this, beside the others of their slots."""
+        found: dict[str, TopicRate] = {}
+        names = {each.topic for report in self.reports.values() for each in report.load.topics}
+        for topic in names:
+            rate, slot = self._told(topic), self._rates[slot_of(topic)]
+            weight, whole = (rate.bytes, slot.bytes) if kind == "bytes" else (rate.messages, slot.messages)
+            rest = whole if topic in self._slots.apart else max(0.0, whole - weight)
+            found[topic] = TopicRate(weight, sum(each.origins for each in self._of(topic)), rest)
+        return found
+
+    def has_measured(self, now_us: int) -> bool:
+        """Whether members have measured since other topics were apart."""
+        return self._parted_us is None or now_us - self._parted_us >= MEASURED_US
 
     @property
     def speed(self) -> float:
@@ -127,7 +167,21 @@ class TierLoads:
 
     def look(self, distance: Callable[[str, str], int]) -> TierLoad:
         """What the tier carries, as far as it is known."""
-        return TierLoad(self._rates, self._speeds(), distance)
+        apart: dict[str, Rate] = {}
+        for topic, members in self._slots.apart.items():
+            told = self._told(topic)
+            parts = {
+                member: each
+                for member, report in self.reports.items()
+                for each in report.load.topics
+                if each.topic == topic and member in members
+            }
+            for member in members:
+                rate, own = apart.setdefault(member, Rate()), parts.get(member)
+                rate.messages += own.messages_s if own is not None else told.messages / len(members)
+                rate.bytes += own.bytes_s if own is not None else told.bytes / len(members)
+                rate.topics += 1.0 / len(members)
+        return TierLoad(self._rates, self._speeds(), distance, apart)
 
     def _speeds(self) -> dict[str, float]:
         """How many messages a second each member could carry, of those that are busy enough to tell."""

@@ -17,15 +17,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, Literal, get_args
-from zlib import crc32
 
 import msgspec
 
 from tocsin.core.tiers.loads import Rate, TierLoad
 from tocsin.core.tiers.placing import NO_PINS, spread_deputies
-from tocsin.core.tiers.slots import NOBODY, SLOTS, Slots
+from tocsin.core.tiers.slots import NOBODY, SLOTS, Slots, ranking
 from tocsin.core.tiers.table import Moves
 
 Kind = Literal["topics", "messages", "bytes", "processor", "connections", "delay", "hash"]
@@ -54,7 +53,13 @@ class _Draft:
 
     rested: Callable[[int], bool] = staticmethod(lambda slot: True)  # when members come or go, all may move
 
-    def __init__(self, wanted: Wanted, weights: list[float], speeds: Mapping[str, float]) -> None:
+    def __init__(
+        self,
+        wanted: Wanted,
+        weights: list[float],
+        speeds: Mapping[str, float],
+        extra: Mapping[str, float],
+    ) -> None:
         self.before = slots = wanted.slots
         self.members = sorted(wanted.members)
         self.weights = weights
@@ -62,7 +67,7 @@ class _Draft:
         self.carriers, self.deputies = list(slots.carriers), list(slots.deputies)
         self.fixed: set[int] = set()
         self.homeless: list[int] = []
-        self.load = dict.fromkeys(self.members, 0.0)
+        self.load = {each: extra.get(each, 0.0) for each in self.members}
         self.of: dict[str, set[int]] = {each: set() for each in self.members}
         self.moved = 0
         for slot, carrier in enumerate(slots.carriers):
@@ -203,6 +208,10 @@ class Strategy:
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
 
+    def carried(self, wanted: Wanted, load: TierLoad) -> dict[str, float]:
+        """What each member carries."""
+        return self._draft(wanted, load).load
+
     def strain(self, wanted: Wanted, load: TierLoad) -> float:
         """How far the tier is from what this strategy wants; slots should move above ACT."""
         return self._draft(wanted, load).strain
@@ -235,7 +244,9 @@ class Strategy:
             known = load.speeds
             unknown = sorted(known.values())[len(known) // 2]
             speeds = {each: known.get(each, unknown) / unknown for each in wanted.members}
-        return _Draft(wanted, _weights(self.kind, load.rates), speeds)
+        apart = list(load.apart)
+        extra = dict(zip(apart, _weights(self.kind, load.apart.values()), strict=True))
+        return _Draft(wanted, _weights(self.kind, load.rates), speeds, extra)
 
 
 class Nearness(Strategy):
@@ -381,19 +392,6 @@ class Hashing(Strategy):
         return moves
 
 
-def ranking(key: object, members: Collection[str]) -> list[str]:
-    """These members by rendezvous hashing, the best first."""
-    return sorted(members, key=lambda each: (-_mixed(f"{key}:{each}"), each))
-
-
-def _mixed(text: str) -> int:
-    """A hash of which all bits depend on all of the text: those of CRC-32 alone are alike for like texts."""
-    value = crc32(text.encode()) * 0x9E3779B1 & 0xFFFFFFFF
-    value = (value ^ value >> 16) * 0x85EBCA6B & 0xFFFFFFFF
-    value = (value ^ value >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
-    return value ^ value >> 16
-
-
 def strategy(kind: Kind) -> Strategy:
     """The strategy of that name."""
     if kind == "hash":
@@ -401,8 +399,8 @@ def strategy(kind: Kind) -> Strategy:
     return Nearness(kind) if kind in ("delay", "connections") else Strategy(kind)
 
 
-def _weights(kind: Kind, rates: tuple[Rate, ...]) -> list[float]:
-    """What each slot counts."""
+def _weights(kind: Kind, rates: Iterable[Rate]) -> list[float]:
+    """What each of these counts."""
     if kind == "topics":
         return [each.topics for each in rates]
     if kind == "bytes":

@@ -1,5 +1,7 @@
 """The slots of one tier: who carries each, and who is its deputy. The same on every replica.
 
+Topics that are apart from their slots are here too. One whose members are all gone is in its slot again.
+
 ``follow`` is told who is in the tier. A slot whose carrier is gone goes to its deputy, which other brokers use already;
 a slot without a deputy gets another. A member that comes has no slots: the leader places them (``placing``, ``place``).
 
@@ -30,10 +32,11 @@ class SlotTable:
         self.members: tuple[str, ...] = tuple(sorted(known.members))
         self._carriers = list(known.carriers)
         self._deputies = list(known.deputies)
+        self.apart: dict[str, tuple[str, ...]] = dict(known.apart)
 
     @property
     def slots(self) -> Slots:
-        return Slots(tuple(self._carriers), tuple(self._deputies))
+        return Slots(tuple(self._carriers), tuple(self._deputies), self.apart)
 
     def carried(self) -> Counter[str]:
         """How many slots each member carries; 0 counts too."""
@@ -52,8 +55,17 @@ class SlotTable:
                 self._carriers[slot] = NOBODY
             if self._deputies[slot] not in there:
                 self._deputies[slot] = NOBODY
+        self.part(self.apart)
         self._fill()
         return self._changed(*before)
+
+    def part(self, apart: Mapping[str, tuple[str, ...]]) -> bool:
+        """These topics are apart from their slots, and these members carry them, as far as they are there; whether that
+        changes anything."""
+        there, before = set(self.members), self.apart
+        kept = {topic: tuple(each for each in carriers if each in there) for topic, carriers in apart.items()}
+        self.apart = {topic: carriers for topic, carriers in kept.items() if carriers}
+        return self.apart != before
 
     def place(self, moves: Mapping[int, tuple[str, str]]) -> Moves:
         """Give slots to these carriers and deputies, as far as they are there; return what that changes."""

@@ -18,6 +18,9 @@ on the old way. So the broker
 A carrier that does not answer within FENCE_US counts as failed. All slots that leave one carrier at a time share a
 fence. No message takes two ways, so that none comes twice.
 
+**Topics apart from their slots** move in the same way: out of the slot, from one member to another, and back into the
+slot. While its slot is held, a topic neither leaves nor rejoins it, so that its messages stay in one line.
+
 Invariants: a slot is held by one fence at most; a slot that is not held has one way; after a fence has ended, its slots
 go where the coordinator says, however often that changed meanwhile.
 
@@ -40,7 +43,9 @@ PAUSE_US: Final = (
 FENCE_US: Final = 1_000_000
 STEADY_US: Final = 3_000_000  # a link that comes back and breaks again would lose what was written to it
 
-Place = tuple[str, int]  # a tier, as routes name it, and one of its slots
+Place = tuple[
+    str, int | str
+]  # a tier, as routes name it, and one of its slots, or a topic that is apart from its slot
 
 
 class TierTimer(StrEnum):
@@ -108,6 +113,7 @@ class TierWays(TableMachine):
         self._own = own
         self._tiers: dict[str, Slots] = {}
         self._now: dict[str, list[str]] = {}  # tier → the broker over which each slot goes
+        self._apart: dict[Place, str] = {}  # topics apart from their slots → the broker over which each goes
         self._held: dict[Place, int] = {}  # slots that are held, and the fence that they wait behind
         self._fences: dict[int, _Open] = {}
         self._tickets = 0
@@ -120,27 +126,40 @@ class TierWays(TableMachine):
 
     def way(self, tier: str, topic: str) -> str:
         """The broker to which a message for a tier goes, or the name of what is held (``held_name``)."""
-        slot = slot_of(topic)
-        if self._held and (tier, slot) in self._held:
-            return held_name((tier, slot))
-        return self._over(tier, slot)
+        place = self._place(tier, topic)
+        if self._held and place in self._held:
+            return held_name(place)
+        return self._over(place)
 
     def carrier(self, tier: str, topic: str) -> str:
         """The same for messages that may overtake others; NOBODY if there is nobody."""
-        return self._over(tier, slot_of(topic))
+        return self._over(self._place(tier, topic))
 
-    def place(self, tier: str, slot: int) -> tuple[str, bool]:
-        """The broker over which a slot goes, and whether it is held."""
-        return self._over(tier, slot), (tier, slot) in self._held
+    def place(self, tier: str, what: int | str) -> tuple[str, bool]:
+        """The broker over which a slot goes, or a topic, and whether it is held."""
+        place = (tier, what) if isinstance(what, int) else self._place(tier, what)
+        return self._over(place), place in self._held
+
+    def _place(self, tier: str, topic: str) -> Place:
+        if self._apart and (tier, topic) in self._apart:
+            return tier, topic
+        return tier, slot_of(topic)
 
     @property
     def held(self) -> int:
-        """How many slots are held."""
+        """How many slots are held, and topics apart from theirs."""
         return len(self._held)
 
-    def _over(self, tier: str, slot: int) -> str:
+    def _over(self, place: Place) -> str:
+        at = self._at(place)
+        return NOBODY if at == self._own else at
+
+    def _at(self, place: Place) -> str:
+        tier, what = place
+        if isinstance(what, str):
+            return self._apart[place]
         now = self._now.get(tier)
-        return NOBODY if now is None or now[slot] == self._own else now[slot]
+        return NOBODY if now is None else now[what]
 
     # ── what happens ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -155,6 +174,8 @@ class TierWays(TableMachine):
         gone = tuple(place for place in self._held if place[0] not in self._tiers)
         for place in gone:
             del self._held[place]
+        for place in [each for each in self._apart if each[0] not in self._tiers]:
+            del self._apart[place]
         return self._look(now_us, gone, changed=True)
 
     def _seen(self, event: LinkSeen, now_us: int) -> list[Effect]:
@@ -200,6 +221,11 @@ class TierWays(TableMachine):
             del self._fences[ticket]
             for place in fence.places:
                 if self._held.get(place) == ticket:
+                    after = self._rejoins_held(place)
+                    if after is not None:  # behind what its slot holds
+                        self._held[place] = after
+                        self._fences[after].places.append(place)
+                        continue
                     del self._held[place]
                     self._settle(place)
                     released.append(place)
@@ -212,12 +238,12 @@ class TierWays(TableMachine):
     # ── what follows ────────────────────────────────────────────────────────────────────────────────────────
 
     def _look(self, now_us: int, released: tuple[Place, ...] = (), *, changed: bool = False) -> list[Effect]:
-        """Move the slots that are not where they should be."""
+        """Move the slots that are not where they should be, and topics apart from theirs."""
+        self._part()
         leaving: dict[str, list[Place]] = {}
         left: dict[str, None] = {}
         for place in self._misplaced():
-            tier, slot = place
-            at = self._now[tier][slot]
+            at = self._at(place)
             if at != NOBODY and at not in self._down:
                 leaving.setdefault(at, []).append(place)
                 continue
@@ -242,10 +268,57 @@ class TierWays(TableMachine):
             for slot in range(SLOTS):
                 if now[slot] != self._best(slots, slot) and (tier, slot) not in self._held:
                     yield tier, slot
+        for place, at in list(self._apart.items()):
+            if place not in self._held and self._rejoins_held(place) is None and at != self._aim(place):
+                yield place
+
+    def _part(self) -> None:
+        """Have topics be apart that are to be, and have those rejoin their slots that go the same way as these."""
+        for tier, slots in self._tiers.items():
+            for topic in slots.apart:
+                if (tier, topic) not in self._apart and (tier, slot_of(topic)) not in self._held:
+                    self._apart[tier, topic] = self._now[tier][slot_of(topic)]
+        for place in list(self._apart):
+            if (
+                place not in self._held
+                and not self._is_apart(place)
+                and self._rejoins_held(place) is None
+                and self._apart[place] == self._aim(place)
+            ):
+                del self._apart[place]
+
+    def _is_apart(self, place: Place) -> bool:
+        """Whether a topic is to be apart from its slot."""
+        return place[1] in self._tiers[place[0]].apart
+
+    def _rejoins_held(self, place: Place) -> int | None:
+        """The fence of its slot, if a topic is to rejoin that and has to wait."""
+        tier, topic = place
+        if not isinstance(topic, str) or self._is_apart(place):
+            return None
+        return self._held.get((tier, slot_of(topic)))
+
+    def _aim(self, place: Place) -> str:
+        """Where a slot should go, or a topic that is or was apart."""
+        tier, what = place
+        slots = self._tiers[tier]
+        if isinstance(what, int):
+            return self._best(slots, what)
+        if not self._is_apart(place):
+            return self._now[tier][slot_of(what)]
+        known = [*slots.order(what, self._own), self._best(slots, slot_of(what))]
+        steady = (each for each in known if each not in self._down and each not in self._unsteady)
+        there = (each for each in known if each not in self._down)
+        return next(steady, next(there, known[0]))
 
     def _settle(self, place: Place) -> None:
-        tier, slot = place
-        self._now[tier][slot] = self._best(self._tiers[tier], slot)
+        tier, what = place
+        if isinstance(what, int):
+            self._now[tier][what] = self._aim(place)
+        elif self._is_apart(place):
+            self._apart[place] = self._aim(place)
+        else:
+            del self._apart[place]
 
     def _best(self, slots: Slots, slot: int) -> str:
         """The carrier, if it is reached; else the deputy, if that is."""
@@ -272,6 +345,6 @@ class TierWays(TableMachine):
 
 
 def held_name(place: Place) -> str:
-    """The name under which a slot's messages are held; it is no broker's."""
-    tier, slot = place
-    return f"{tier}#{slot}"
+    """The name under which messages of a slot or a topic are held; it is no broker's."""
+    tier, what = place
+    return f"{tier}#{what}" if isinstance(what, int) else f"{tier}#/{what}"

@@ -192,10 +192,12 @@ class Shunned(Command, frozen=True, array_like=True, gc=False):
 
 
 class Placed(Command, frozen=True, array_like=True, gc=False):
-    """The leader's: members of a tier carry these slots from here on."""
+    """The leader's: members of a tier carry these slots from here on, and these topics apart from their slots (None:
+    as before)."""
 
     tier: str
     moves: SlotMoves
+    apart: dict[str, tuple[str, ...]] | None = None
 
 
 class Raised(Command, frozen=True, array_like=True, gc=False):

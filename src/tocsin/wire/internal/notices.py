@@ -120,13 +120,14 @@ class Bypass(Item, frozen=True, array_like=True, gc=False):
 
 
 class Carriers(Item, frozen=True, array_like=True, gc=False):
-    """Slots of a tier that others carry from now on, and the brokers named in them that this says something new of; or
-    the tier is ``gone``."""
+    """Slots of a tier that others carry from now on, and the brokers named in them that this says something new of; all
+    topics that are apart from their slots (None: as before); or the tier is ``gone``."""
 
     tier: str
     moves: SlotMoves = SlotMoves()
     peers: tuple[BrokerInfo, ...] = ()
     gone: bool = False
+    apart: dict[str, tuple[str, ...]] | None = None
 
 
 AnyItem = (

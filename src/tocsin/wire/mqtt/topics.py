@@ -31,7 +31,14 @@ PROBE_TOPIC = "$probe"  # bytes that go nowhere, over a connection that measures
 QUERY_PREFIX = "$query/"  # the messages of the streams that satisfy a query
 STREAMS_PREFIX = "$streams/"  # the set of these streams
 CHANNEL_PREFIX = "$channel/"  # the results of a channel, with values for its parameters
-QUALITY_PREFIX = "$qos/"  # a request and a topic filter, or news of what does not match (core.quality)
+QUALITY_PREFIX = "$qos/"  # a request and a topic filter, or news (core.quality)
+QUALITY_NEWS = (
+    "incompatible",
+    "late",
+    "liveliness",
+    "offered-deadline",
+    "requested-deadline",
+)  # the level behind it
 ASSERT_PREFIX = "$assert/"  # a message there says that its publisher is alive on a topic, and goes to nobody
 RESULTS_PREFIX = "$results/"  # a question for results that are there already (core.channels.pull)
 

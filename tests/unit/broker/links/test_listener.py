@@ -295,7 +295,7 @@ async def test_new_certificates_are_loaded_and_a_removed_authority_ends_its_link
     monkeypatch.setattr(credentials, "LOOK_S", 0.01)
     authority = Authority.open_or_make(tmp_path, NETWORK)
     tls = {name: PeerTls(authority.ensure(name, role="broker")) for name in ("a", "b")}
-    heard = Heard()
+    heard, dialled_again = Heard(), asyncio.Event()
     door = LinkListener(
         LinkSecurity(NETWORK, tls["a"]),
         Limits(),
@@ -303,6 +303,7 @@ async def test_new_certificates_are_loaded_and_a_removed_authority_ends_its_link
         lambda peer, topic, payload: None,
         lambda transport: asyncio.Protocol(),
         TurnedConnections(),
+        dialled_again.set,
     )
     listening = socket.create_server(("127.0.0.1", 0))
     listening.setblocking(False)
@@ -329,12 +330,13 @@ async def test_new_certificates_are_loaded_and_a_removed_authority_ends_its_link
     tls["b"].reload()
     authority.reissue()
     tls["b"].reload()
-    assert link.up and door.links == 1
+    assert link.up and door.links == 1 and not dialled_again.is_set()
     before = door._links["b"]
     authority.retire()
     await until(lambda: len(tls["a"].believed) == 1)
     tls["b"].reload()
     await until(lambda: link.up and door.links == 1 and door._links["b"] is not before)
+    assert dialled_again.is_set()
     link.close()
     await door.close()
 

@@ -81,6 +81,19 @@ async def test_a_turned_connection_that_breaks_is_made_again(pair: Pair) -> None
     assert (await heard.receive(PublishPacket)).payload == b"again"
 
 
+async def test_an_authority_that_goes_ends_links_to_outward_peers(pair: Pair) -> None:
+    """The peer has shown its certificate when it dialled, and may have lost its key to somebody since."""
+    pair.dial()
+    await until(lambda: EDGE in pair.hub.parts.turned.waiting)
+    pair.hub.link_listener.end_all()
+    await until(lambda: not pair.hub.parts.turned.waiting)
+    pair.route()
+    await until(lambda: pair.up)
+    pair.hub.exchange.peers.dial_again()
+    assert not pair.up
+    await until(lambda: pair.up)
+
+
 async def test_an_edge_that_moves_on_leaves_nothing_behind(pair: Pair) -> None:
     """The hub's link is closed: the edge's connection waits for the next one."""
     pair.dial()

@@ -47,11 +47,11 @@ def test_a_manual_lease_needs_more_than_a_connection() -> None:
 def test_a_lease_outlives_its_connection_and_goes_on_when_it_is_back() -> None:
     leases = Leases()
     leases.hold("a", S, False, 0)
-    leases.leave("a")
+    leases.leave("a", 0)
     assert not leases.sign("a", S // 2)
     assert leases.hold("a", S, False, S // 2), "it is back: that is news, with another epoch"
     assert told(leases, S, heard_us=S) == []
-    leases.leave("a")
+    leases.leave("a", S)
     ((_, key, alive),) = told(leases, 9 * S, heard_us=9 * S)
     assert (key, alive) == ("a", False) and len(leases) == 0
 
@@ -67,7 +67,7 @@ def test_leases_without_a_connection_are_bounded() -> None:
     leases = Leases()
     for number in range(LEFT_MAX + 2):
         leases.hold(str(number), 100 * S, True, number)
-        leases.leave(str(number))
+        leases.leave(str(number), 0)
     assert told(leases, S)[0][1:] == ("0", False)
     assert len(leases) <= LEFT_MAX + 1
 
@@ -87,6 +87,13 @@ def test_it_agrees_with_a_plain_definition(steps: list[tuple[str, int]]) -> None
             leases.sign("a", now)
             last, alive = now, True
         elif step == "leave":
-            leases.leave("a")
+            leases.leave("a", 0)
             here = False
         assert leases.is_alive("a") == (alive and now - last < lease_us)
+
+
+def test_a_lease_begins_with_the_last_thing_that_the_connection_brought() -> None:
+    leases = Leases()
+    leases.hold("a", S, False, 0)
+    leases.leave("a", 9 * S // 10)  # nobody has looked since the beginning
+    assert told(leases, 10 * S) == [(19 * S // 10, "a", False)]

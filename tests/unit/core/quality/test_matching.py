@@ -72,6 +72,7 @@ def test_no_message_offers_more_than_its_qos_can_keep() -> None:
         ("partition=hall-1", "partition=hall-*", True),
         ("partition=hall-*", "partition=hall-1", True),
         ("partition=hall-*", "partition=hall-?", False),
+        ("partition=hall-*", "partition=hall-*", False),
         ("partition=a", "partition=b", False),
     ],
 )

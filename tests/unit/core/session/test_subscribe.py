@@ -9,7 +9,7 @@ from mqtt5 import QoS, SubscribePacket, TopicFilter, UnsubscribePacket
 from tocsin.core.filters import SharedFilter
 from tocsin.core.session.limits import SessionLimits
 from tocsin.core.session.signals import Unsubscribe
-from tocsin.core.session.subscribe import STORED_BYTES, Subscriptions
+from tocsin.core.session.subscribe import REQUESTS_MAX, STORED_BYTES, Subscriptions
 
 LIMIT = 3
 patterns = st.sampled_from(["a", "b", "a/#", "+", "$share/g/a", "$share/h/a", "$share/g", "", "x" * 2_000])
@@ -104,3 +104,22 @@ def test_the_bytes_of_a_clients_filters_are_bounded() -> None:
     restored = Subscriptions(SessionLimits(subscriptions_max_bytes=200))
     restored.restore(names[:2], {})
     assert int(restored.add(SubscribePacket(1, [TopicFilter("a")]))[1][0]) == 0x97
+
+
+def test_the_requests_of_a_client_are_bounded() -> None:
+    subscriptions = Subscriptions(SessionLimits())
+    subscriptions.restore(
+        ["$qos/deadline=1s/a", "b"], {"$qos/deadline=1s/a": "deadline=1s", "b": "deadline=1s"}
+    )
+
+    def codes(*wanted: str, said: str = "") -> list[int]:
+        properties = [("request.deadline", said)] if said else []
+        filters = [TopicFilter(name) for name in wanted]
+        packet = SubscribePacket(1, filters, user_properties=properties)
+        return [int(code) for code in subscriptions.add(packet)[1]]
+
+    names = [f"$qos/deadline=1s/{number}" for number in range(REQUESTS_MAX)]
+    assert codes(*names) == [2] * (REQUESTS_MAX - 2) + [0x97] * 2
+    assert codes("c", said="2s") == [0x97]
+    assert codes("c", "b", names[0]) == [2, 2, 2], "no request, and one that is held already"
+    assert codes("c", said="2s") == [2], "b has none any more"

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tocsin.core.tiers.loads import Rate, TierLoad
 from tocsin.core.tiers.placing import even
-from tocsin.core.tiers.slots import SLOTS, Slots
-from tocsin.core.tiers.strategies import ACT, GOAL, KINDS, Kind, Strategy, Wanted, ranking, strategy
+from tocsin.core.tiers.slots import SLOTS, Slots, ranking
+from tocsin.core.tiers.strategies import ACT, GOAL, KINDS, Kind, Strategy, Wanted, strategy
 from tocsin.core.tiers.table import Moves, SlotTable
 
 NAMES = tuple(f"hub-{number}" for number in range(1, 9))

@@ -156,7 +156,7 @@ class Network:
         self.broker = Broker(all_over("a", "b"))
         self.sent = 0
         self.links: dict[str, list[int | Fence]] = {each: [] for each in "abc"}
-        self.held: list[int] = []
+        self.held: dict[str, list[int]] = {}
         self.got: list[int] = []
         self.under_way: list[tuple[int, int]] = []  # when it arrives, and what
 
@@ -164,14 +164,16 @@ class Network:
         for effect in effects:
             if isinstance(effect, Fence):
                 self.links[effect.peer].append(effect)
-            elif isinstance(effect, WaysChanged) and (GATE, SLOT) in effect.released:
-                self.links[self.broker.way].extend(self.held)
-                self.held.clear()
+            elif isinstance(effect, WaysChanged):
+                for tier, what in effect.released:
+                    waiting = self.held.pop(held_name((tier, what)), [])
+                    if waiting:
+                        self.links[self.broker.machine.place(tier, what)[0]].extend(waiting)
 
     def publish(self) -> None:
         self.sent += 1
         way = self.broker.way
-        (self.held if is_gate(way) else self.links[way]).append(self.sent)
+        (self.held.setdefault(way, []) if is_gate(way) else self.links[way]).append(self.sent)
 
     def read(self, carrier: str) -> None:
         """A carrier reads one thing, and passes it on: it takes at most PAUSE_US to arrive."""
@@ -201,6 +203,7 @@ moves = st.lists(
     st.one_of(
         st.just(("publish",)),
         st.tuples(st.just("move"), st.sampled_from("abc")),
+        st.tuples(st.just("part"), st.sampled_from(["", "a", "b", "c", "bc"])),
         st.tuples(st.just("read"), st.sampled_from("abc")),
         st.tuples(st.just("wait"), st.sampled_from([1, 1_000, PAUSE_US])),
     ),
@@ -210,13 +213,18 @@ moves = st.lists(
 
 def played(story: list[tuple[object, ...]]) -> list[int]:
     network = Network()
+    slots = all_over("a", "b")
     for step in story:
         match step:
             case ("publish",):
                 network.publish()
             case ("move", str(to)):
                 other = next(each for each in "abc" if each != to)
-                network.run(network.broker.take(TiersKnown(tiers={GATE: all_over(to, other)})))
+                slots = all_over(to, other).after({}, slots.apart)
+                network.run(network.broker.take(TiersKnown(tiers={GATE: slots})))
+            case ("part", str(members)):
+                slots = slots.after({}, {TOPIC: tuple(members)} if members else {})
+                network.run(network.broker.take(TiersKnown(tiers={GATE: slots})))
             case ("read", str(carrier)):
                 network.read(carrier)
             case ("wait", int(us)):
@@ -249,3 +257,114 @@ def test_without_the_pause_a_message_overtakes_another(monkeypatch: pytest.Monke
     assert played(story) == [1, 2]
     monkeypatch.setattr(TierWays, "_pause_us", lambda self: 0)
     assert played(story) == [2, 1]
+
+
+# ── topics apart from their slots ───────────────────────────────────────────────────────────────────────────
+
+
+def apart(slots: Slots, **topics: tuple[str, ...]) -> Slots:
+    return slots.after({}, topics)
+
+
+def let_pass(broker: Broker) -> None:
+    """Let the last fence end."""
+    broker.take(Passed(ticket=broker.fences()[-1].ticket))
+    broker.wait(PAUSE_US)
+
+
+def test_a_topic_leaves_its_slot_by_a_planned_move_of_its_own() -> None:
+    broker = Broker(all_over("a", "b"))
+    broker.know(apart(all_over("a", "b"), a=("c",)))
+    assert broker.way == held_name((GATE, TOPIC)) and broker.machine.held == 1
+    assert broker.machine.place(GATE, SLOT) == ("a", False)
+    let_pass(broker)
+    assert broker.way == broker.machine.carrier(GATE, TOPIC) == "c"
+    assert WaysChanged(released=((GATE, TOPIC),)) in broker.effects
+
+
+def test_a_topic_rejoins_its_slot_by_another() -> None:
+    broker = Broker(apart(all_over("a"), a=("c",)))
+    let_pass(broker)
+    broker.know(all_over("a"))
+    assert broker.way == held_name((GATE, TOPIC)) and broker.fences()[-1].peer == "c"
+    let_pass(broker)
+    assert broker.way == "a" and broker.machine.place(GATE, TOPIC) == ("a", False)
+
+
+def test_a_topic_that_rejoins_waits_for_what_its_slot_holds() -> None:
+    broker = Broker(apart(all_over("a"), a=("c",)))
+    let_pass(broker)
+    broker.know(all_over("a"))
+    topics = broker.fences()[-1]
+    broker.now_us += 50_000
+    broker.know(all_over("b"))  # meanwhile the slot moves as well
+    slots = broker.fences()[-1]
+    broker.take(Passed(ticket=topics.ticket))
+    broker.wait(PAUSE_US)
+    assert broker.way == held_name((GATE, TOPIC))
+    broker.take(Passed(ticket=slots.ticket))
+    broker.wait(PAUSE_US)
+    assert broker.way == "b" and broker.machine.held == 0
+    released = [each.released for each in broker.effects if isinstance(each, WaysChanged) and each.released]
+    assert released[-1][-1] == (GATE, TOPIC) and (GATE, SLOT) in released[-1]
+
+
+def test_a_topic_leaves_a_slot_that_moves_after_that() -> None:
+    broker = Broker(all_over("a"))
+    broker.know(all_over("b"))
+    broker.know(apart(all_over("b"), a=("c",)))
+    assert broker.way == held_name((GATE, SLOT))
+    let_pass(broker)
+    assert broker.way == held_name((GATE, TOPIC)) and broker.fences()[-1].peer == "b"
+    let_pass(broker)
+    assert broker.way == "c"
+
+
+def test_where_a_member_of_a_topic_fails_another_takes_it() -> None:
+    broker = Broker(apart(all_over("a"), a=("c", "d")))
+    let_pass(broker)
+    first = broker.way
+    (other,) = {"c", "d"} - {first}
+    broker.take(LinkSeen(peer=first, up=False))
+    assert broker.way == other
+    broker.take(LinkSeen(peer=other, up=False))
+    assert broker.way == "a"
+
+
+def test_brokers_share_the_members_of_a_topic_that_is_spread() -> None:
+    slots = apart(all_over("a"), a=("a", "b", "c"))
+    found = [slots.order(TOPIC, f"edge-{number}")[0] for number in range(300)]
+    assert all(found.count(each) > 70 for each in "abc")
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.sampled_from("abcd"), st.sampled_from(["", "a", "bc", "abcd"])),
+            st.tuples(st.sampled_from("abcd"), st.booleans()),
+            st.integers(0, 400_000),
+        ),
+        max_size=40,
+    )
+)
+@settings(deadline=None, max_examples=150)
+def test_in_the_end_a_topic_goes_where_the_coordinator_says(steps: list[object]) -> None:
+    broker, carrier, members = Broker(all_over("a")), "a", ""
+    for step in steps:
+        match step:
+            case (str(at), str(spread)):
+                carrier, members = at, spread
+                broker.know(all_over(at).after({}, {TOPIC: tuple(spread)} if spread else {}))
+            case (str(peer), bool(up)):
+                broker.take(LinkSeen(peer=peer, up=up))
+            case int(us):
+                broker.wait(us)
+    for peer in "abcd":
+        broker.take(LinkSeen(peer=peer, up=True))
+    for _ in range(6):
+        broker.wait(FENCE_US)
+        broker.wait(STEADY_US, TierTimer.STEADY)
+        broker.wait(FENCE_US)
+    assert broker.machine.held == 0
+    expected = Slots().after({}, {TOPIC: tuple(members)}).order(TOPIC, "own")[0] if members else carrier
+    assert broker.way == expected

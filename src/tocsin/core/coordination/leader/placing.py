@@ -14,6 +14,9 @@ come carries nothing before it has applied its first notice: until then it has n
 is gone are its deputies' already (``core.coordination.state.tiers``); evening out can wait for others that fail or come
 at the same time.
 
+A topic that brings much is carried apart from its slot, and one that brings more than a member's part by several
+members (``core.tiers.hot``). That is looked at when the load is uneven, before slots are.
+
 Invariants: a slot that was moved for the sake of balance rests for REST_US; such a move has MOVED_MAX slots at most.
 """
 
@@ -27,9 +30,10 @@ import msgspec
 from tocsin.core.coordination.leader.pinning import Pins
 from tocsin.core.coordination.state.state import State
 from tocsin.core.links.distances import Distances
+from tocsin.core.tiers.hot import part
 from tocsin.core.tiers.loads import TierLoad, TierLoads
 from tocsin.core.tiers.placing import even
-from tocsin.core.tiers.slots import Slots
+from tocsin.core.tiers.slots import Slots, slot_of
 from tocsin.core.tiers.strategies import ACT, Kind, Wanted, strategy
 from tocsin.core.tiers.table import SlotTable
 from tocsin.wire.internal.commands import Placed
@@ -42,6 +46,11 @@ UNEVEN_US: Final = 10_000_000
 LOOK_US: Final = 2_500_000  # between two looks at the load
 REST_US: Final = 60_000_000
 MOVED_MAX: Final = 64
+
+
+UNPARTED: Final = ("hash", "topics")  # strategies to which a topic is a topic, whatever it brings
+Change = tuple[dict[int, tuple[str, str]], dict[str, tuple[str, ...]] | None]  # of slots, and of topics apart
+NOTHING: Final[Change] = ({}, None)
 
 
 class PlacingRules(msgspec.Struct, frozen=True):
@@ -136,6 +145,10 @@ class Placing:
         since_us = self._tiers[tier].uneven_us
         return 0 if since_us is None else now_us - since_us
 
+    def same_us(self, tier: str, now_us: int) -> int:
+        """For how long nobody has come to a tier or gone, in µs, for looking."""
+        return now_us - self._tiers[tier].since_us
+
     def look(self, now_us: int) -> list[Placed]:
         """The commands for the log; at most one for each tier."""
         tables = self._state.tiers.tables
@@ -143,9 +156,9 @@ class Placing:
             del self._tiers[tier]
         placed = []
         for tier, table in sorted(tables.items()):
-            moves = self._look_at(tier, table, now_us)
-            if moves:
-                placed.append(Placed(tier, SlotMoves.of(moves)))
+            moves, apart = self._look_at(tier, table, now_us)
+            if moves or apart is not None:
+                placed.append(Placed(tier, SlotMoves.of(moves), apart))
         return placed
 
     def _known(self, tier: str, now_us: int) -> _Tier:
@@ -153,7 +166,7 @@ class Placing:
             self._tiers[tier] = _Tier(now_us)
         return self._tiers[tier]
 
-    def _look_at(self, name: str, table: SlotTable, now_us: int) -> dict[int, tuple[str, str]]:
+    def _look_at(self, name: str, table: SlotTable, now_us: int) -> Change:
         tier, slots = self._known(name, now_us), table.slots
         leaving = frozenset(self._emptied()) & {*table.members}
         ready = tuple(each for each in table.members if each not in leaving and self._ready(each))
@@ -170,31 +183,50 @@ class Placing:
             tier.uneven_us = tier.ours = None
         elif not tier.settled:
             if now_us - tier.since_us < GATHER_US or not self._is_told(tier, table, now_us):
-                return {}
+                return NOTHING
             tier.settled = True
             if self._is_light(tier, ready):
                 moves = even(slots, ready, leaving, pins)
             else:
                 moves = self._strategy.place(wanted, tier.loads.look(self._distance))
-            tier.ours = slots.after(moves)
-            return moves
+            apart = self._part(tier, wanted) if leaving or ready != table.members else None
+            tier.ours = slots.after(moves, apart)
+            return moves, apart
         elif now_us - tier.looked_us >= LOOK_US and not self._is_light(tier, ready):
             tier.looked_us = now_us
             return self._relieve(tier, wanted, now_us)
-        return {}
+        return NOTHING
 
-    def _relieve(self, tier: _Tier, wanted: Wanted, now_us: int) -> dict[int, tuple[str, str]]:
+    def _relieve(self, tier: _Tier, wanted: Wanted, now_us: int) -> Change:
         load = tier.loads.look(self._distance)
-        if self._strategy.strain(wanted, load) <= ACT:
+        if self._strategy.strain(wanted, load) <= ACT and not self._is_cold(tier, wanted):
             tier.uneven_us = None
         elif tier.uneven_us is None:
             tier.uneven_us = now_us
         elif now_us - tier.uneven_us >= UNEVEN_US:
             tier.uneven_us = None
-            moves = self._strategy.relieve(wanted, load)
-            tier.ours = wanted.slots.after(moves)
-            return moves
-        return {}
+            apart = self._part(tier, wanted) if tier.loads.has_measured(now_us) else None
+            moves = {} if apart is not None else self._strategy.relieve(wanted, load)
+            tier.ours = wanted.slots.after(moves, apart)
+            return moves, apart
+        return NOTHING
+
+    def _part(self, tier: _Tier, wanted: Wanted) -> dict[str, tuple[str, ...]] | None:
+        """The topics that are to be apart from their slots, and who carries them; None: as they are. A topic in a slot
+        that is pinned stays there."""
+        if self._rules.balance in UNPARTED:
+            return None
+        load, apart = tier.loads.look(self._distance), wanted.slots.apart
+        topics = tier.loads.topics(self._rules.balance)
+        movable = {topic: rate for topic, rate in topics.items() if slot_of(topic) not in wanted.pins}
+        found = part(apart, movable, self._strategy.carried(wanted, load), wanted.members)
+        return None if found == apart else found
+
+    def _is_cold(self, tier: _Tier, wanted: Wanted) -> bool:
+        """Whether some topic need not be apart any more."""
+        return bool(wanted.slots.apart) and (self._part(tier, wanted) or wanted.slots.apart).keys() < (
+            wanted.slots.apart.keys()
+        )
 
     def _is_told(self, tier: _Tier, table: SlotTable, now_us: int) -> bool:
         """Whether those who carry have told what that brings, or had time to."""

@@ -156,8 +156,8 @@ class NetworkView:
                 case Bypass():
                     bypass = item
                     infos.update((peer.id, peer) for peer in item.peers)
-                case Carriers(tier=tier, moves=moves):
-                    tiers[gate_of(tier)] = tiers.get(gate_of(tier), Slots()).after(moves.each())
+                case Carriers(tier=tier, moves=moves, apart=apart):
+                    tiers[gate_of(tier)] = tiers.get(gate_of(tier), Slots()).after(moves.each(), apart)
                     if item.gone:
                         del tiers[gate_of(tier)]
                     infos.update((peer.id, peer) for peer in item.peers)

@@ -37,6 +37,7 @@ class Over(msgspec.Struct, frozen=True):
     deputy: str
     onward: tuple[Leg, ...]
     around: tuple[str, ...] | None = None  # to the carrier
+    apart: bool = False  # the topic is carried apart from its slot
 
 
 class Explained(msgspec.Struct, frozen=True):
@@ -62,6 +63,10 @@ def explain_route(state: State, topic: str, broker: str) -> Explained:
     for gate in filter(is_gate, origin):
         slots = state.tiers.tables[gate.removeprefix(MARK)].slots
         carrier, deputy = slots.carriers[slot], slots.deputies[slot]
+        apart = topic in slots.apart
+        if apart:
+            order = [*slots.order(topic, broker), carrier]
+            carrier, deputy = order[0], order[1]
         beyond = state.detours.around(carrier)
         onward = [
             Leg(each, named, beyond.get(each))
@@ -72,7 +77,7 @@ def explain_route(state: State, topic: str, broker: str) -> Explained:
         if own and plan.brokers[carrier].cluster != info.cluster:
             onward.append(Leg(carrier, own))
         legs = tuple(sorted(onward, key=lambda leg: leg.broker))
-        over.append(Over(gate.removeprefix(MARK), carrier, deputy, legs, around.get(carrier)))
+        over.append(Over(gate.removeprefix(MARK), carrier, deputy, legs, around.get(carrier), apart))
     here = _matching(plan.interests(broker), topic)
     return Explained(topic, broker, info.cluster, slot, here, tuple(straight), tuple(over))
 
@@ -105,6 +110,7 @@ class TierShown(msgspec.Struct, frozen=True):
     tier: str
     members: tuple[Part, ...]
     clusters: tuple[str, ...]
+    apart: dict[str, tuple[str, ...]] = {}  # topics apart from their slots → the members that carry them
 
 
 def tiers_of(state: State) -> tuple[TierShown, ...]:
@@ -122,7 +128,7 @@ def tiers_of(state: State) -> tuple[TierShown, ...]:
             if plan.member_of(each) == tier
         ]
         clusters = {info.cluster for info in plan.brokers.values() if plan.tier_for(info.cluster) == tier}
-        found.append(TierShown(tier, tuple(members), tuple(sorted(clusters))))
+        found.append(TierShown(tier, tuple(members), tuple(sorted(clusters)), table.apart))
     return tuple(found)
 
 

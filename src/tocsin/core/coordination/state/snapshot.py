@@ -157,6 +157,7 @@ class _Tier(_Item, array_like=True, tag=16, gc=False):
 
     tier: str
     moves: SlotMoves
+    apart: dict[str, tuple[str, ...]] = {}
 
 
 _AnyItem = (
@@ -235,7 +236,7 @@ def _items(state: State) -> Iterator[_Item]:
     for tier, table in sorted(state.tiers.tables.items()):
         slots = table.slots
         pairs = zip(slots.carriers, slots.deputies, strict=True)
-        yield _Tier(tier, SlotMoves.of(dict(enumerate(pairs))))
+        yield _Tier(tier, SlotMoves.of(dict(enumerate(pairs))), dict(slots.apart))
     for m in state.members.values():
         yield _Member(m.info, m.incarnation, m.applied, m.noticed, m.speaks)
     for broker, member in state.members.items():
@@ -346,8 +347,8 @@ def _put_back(state: State, item: _AnyItem, size: int) -> Iterator[int]:
         case _Shunned(hubs=hubs):
             state.interest.shun(hubs)
             state.interest.settle()
-        case _Tier(tier=tier, moves=moves):
-            state.tiers.restore(tier, Slots().after(moves.each()))
+        case _Tier(tier=tier, moves=moves, apart=apart):
+            state.tiers.restore(tier, Slots().after(moves.each(), apart))
         case _Debt(user=user):
             state.spending.debts[user] = (item.size, item.at_us)
 

@@ -224,8 +224,8 @@ class State:
                     self.interest.shun(hubs)
                     self._brokers_changed = True
                     self._settle(outcome, ())
-                case Placed(tier=tier, moves=moves):
-                    self.tiers.place(tier, moves.each())
+                case Placed(tier=tier, moves=moves, apart=apart):
+                    self.tiers.place(tier, moves.each(), apart)
                 case Refreshed(broker=broker, incarnation=incarnation):
                     if self.is_member(broker, incarnation):
                         outcome.fresh[broker] = None
@@ -236,8 +236,8 @@ class State:
         if self.detours.changed:
             for broker, items in self.detours.settle(self._infos()).items():
                 outcome.announce((broker,), items)
-        if self.tiers.changed:
-            outcome.announce(self.members.keys(), self.tiers.settle(self._infos()))
+        if self.tiers.changed and (carriers := self.tiers.settle(self._infos())):
+            outcome.announce(self.members.keys(), carriers)
         self._complete(outcome)
         self.told += outcome.size
         return outcome

@@ -25,6 +25,7 @@ class Tiers:
         self.tables: dict[str, SlotTable] = {}
         self._moved: dict[str, Moves] = {}  # tier → slots that others carry since the last ``settle``
         self._named: dict[str, frozenset[str]] = {}  # tier → the members that brokers know by it
+        self._parted: dict[str, None] = {}  # tiers of which other topics are apart since then
         self._gone: dict[str, None] = {}  # tiers that are no more
         self._readdressed: dict[str, None] = {}  # members that are reached elsewhere than before
 
@@ -36,6 +37,7 @@ class Tiers:
             del self.tables[tier]
             self._moved.pop(tier, None)
             self._named.pop(tier, None)
+            self._parted.pop(tier, None)
             self._gone[tier] = None
         for tier, members in tiers.items():
             table = self.tables.get(tier)
@@ -43,12 +45,22 @@ class Tiers:
                 table = self.tables[tier] = SlotTable()
                 self._gone.pop(tier, None)
             if table.members != tuple(sorted(members)):
+                apart = table.apart
                 self._moved.setdefault(tier, {}).update(table.follow(members))
+                if table.apart != apart:
+                    self._parted[tier] = None
 
-    def place(self, tier: str, moves: Mapping[int, tuple[str, str]]) -> None:
-        """The leader has given slots to others; no effect on a tier that is gone by now."""
+    def place(
+        self,
+        tier: str,
+        moves: Mapping[int, tuple[str, str]],
+        apart: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> None:
+        """The leader has given slots to others, or has other topics apart; no effect on a tier that is gone by now."""
         if tier in self.tables:
             self._moved.setdefault(tier, {}).update(self.tables[tier].place(moves))
+            if apart is not None and self.tables[tier].part(apart):
+                self._parted[tier] = None
 
     def joined(self, broker: str) -> None:
         """A broker has come, or come back, perhaps to another address."""
@@ -64,11 +76,12 @@ class Tiers:
 
     @property
     def changed(self) -> bool:
-        return bool(self._moved or self._gone or self._readdressed)
+        return bool(self._moved or self._parted or self._gone or self._readdressed)
 
     def settle(self, infos: Mapping[str, BrokerInfo]) -> list[Item]:
         """What to tell everybody of what changed since the last call; ``infos`` are those of the members."""
         moved, self._moved = self._moved, {}
+        parted, self._parted = self._parted, {}
         gone, self._gone = self._gone, {}
         readdressed, self._readdressed = self._readdressed, {}
         items: list[Item] = [Carriers(tier, gone=True) for tier in sorted(gone)]
@@ -76,8 +89,8 @@ class Tiers:
             moves = moved.get(tier, {})
             known, self._named[tier] = self._named.get(tier, frozenset()), table.slots.members
             news = (self._named[tier] - known) | (readdressed.keys() & self._named[tier])
-            if moves or news:
-                items.append(_carriers(tier, moves, news, infos))
+            if moves or news or tier in parted:
+                items.append(_carriers(tier, moves, news, infos, table.apart if tier in parted else None))
         return items
 
     def everything(self, infos: Mapping[str, BrokerInfo]) -> Iterator[Item]:
@@ -85,9 +98,15 @@ class Tiers:
         for tier, table in sorted(self.tables.items()):
             slots = table.slots
             moves = {slot: (slots.carriers[slot], slots.deputies[slot]) for slot in range(SLOTS)}
-            yield _carriers(tier, moves, slots.members, infos)
+            yield _carriers(tier, moves, slots.members, infos, slots.apart)
 
 
-def _carriers(tier: str, moves: Moves, named: Collection[str], infos: Mapping[str, BrokerInfo]) -> Carriers:
+def _carriers(
+    tier: str,
+    moves: Moves,
+    named: Collection[str],
+    infos: Mapping[str, BrokerInfo],
+    apart: Mapping[str, tuple[str, ...]] | None,
+) -> Carriers:
     peers = tuple(infos[each] for each in sorted(named) if each != NOBODY and each in infos)
-    return Carriers(tier, SlotMoves.of(moves), peers)
+    return Carriers(tier, SlotMoves.of(moves), peers, apart=None if apart is None else dict(apart))

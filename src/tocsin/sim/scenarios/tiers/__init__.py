@@ -82,8 +82,10 @@ def build(
     cuts: Sequence[LinkCut] | None = None,
     drains: Sequence[Drain] | None = None,
     balance: Kind | None = None,
+    hot: bool | None = None,
 ) -> list[Invariant]:
-    """Fill a world; ``cuts``, ``drains`` and ``balance``, the strategy, take the place of what is drawn."""
+    """Fill a world; ``cuts``, ``drains``, ``balance`` (the strategy) and ``hot`` (one topic brings very much) take the
+    place of what is drawn."""
     chance = world.chances.of("tiers")
     kind = chance.one_of(KINDS) if balance is None else balance
     settings = msgspec.structs.replace(SETTINGS, routing=Routing(balance=kind))
@@ -106,7 +108,8 @@ def build(
     made_drains = drawn_drains if drains is None else tuple(drains)
     Cuts(world, stage.wires, made_cuts)
     stage.add_program(OPERATOR, partial(operate, made_drains))
-    let_publish(world, STATIONS, TROUBLE_US + SETTLE_US, chance)
+    drawn_hot = not chance.below(3)
+    let_publish(world, STATIONS, TROUBLE_US + SETTLE_US, chance, hot=drawn_hot if hot is None else hot)
     troubles = Troubles(world, made_cuts, made_drains, HUBS, BEGIN_US)
     return [
         OneCarrier(HUBS, COORDINATORS),

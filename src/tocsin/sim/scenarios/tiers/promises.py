@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from tocsin.core.coordination.leader import placing
+from tocsin.core.coordination.leader.leader import Leader
 from tocsin.core.coordination.state.state import State
 from tocsin.core.tiers.slots import NOBODY, SLOTS, gate_of
 from tocsin.core.tiers.strategies import Kind, strategy
@@ -20,6 +21,7 @@ from tocsin.sim.world import World
 
 LOOK_US: Final = MILLION // 2
 PATIENCE_US: Final = placing.UNEVEN_US + 2 * placing.LOOK_US
+LONG_US: Final = 2 * PATIENCE_US
 TIER: Final = "hub"
 
 Wanted = Mapping[str, Sequence[str]]  # broker → the topics that its client is subscribed to
@@ -61,6 +63,8 @@ class OneCarrier(Invariant):
             self.broken(f"{name} has the tiers {sorted(tables)}, and {sorted(carrying)} are there")
         for table in tables.values():
             slots = table.slots
+            if set[str]().union(*slots.apart.values()) - carrying:
+                self.broken(f"{name} has brokers that are gone carry topics: {slots.apart}")
             for slot in range(SLOTS):
                 carrier, deputy = slots.carriers[slot], slots.deputies[slot]
                 if carrier not in carrying:
@@ -170,15 +174,28 @@ class Alike(Invariant):
         counts = [slots.carriers.count(hub) for hub in staying]
         ours, load = strategy(self._kind), leader.placing.load(TIER)
         wanted = Tier(slots, staying, rested=leader.placing.rested(TIER, world.now_us))
-        if max(counts) - min(counts) <= 1:
-            return
         if self._kind == "hash":
-            late = bool(ours.place(wanted, load))
+            long = leader.placing.same_us(TIER, world.now_us) >= PATIENCE_US
+            late = long and bool(ours.place(wanted, load))
         else:
             waited_us = leader.placing.uneven_us(TIER, world.now_us)
             late = waited_us >= PATIENCE_US and bool(ours.relieve(wanted, load))
+            late = late or (len(staying) > 1 and self._is_hot(leader, world.now_us))
         if late:
             self.broken(f"members do not carry alike: {counts} slots")
+
+    def _is_hot(self, leader: Leader, now_us: int) -> bool:
+        """Whether a topic that brings very much is carried by one member, and has been for long."""
+        if self._kind in (*placing.UNPARTED, "bytes") or leader.placing.same_us(TIER, now_us) < LONG_US:
+            return False
+        loads, apart = leader.placing.loads_of(TIER), leader.state.tiers.tables[TIER].apart
+        assert loads is not None
+        topics = loads.topics(self._kind)
+        mean = loads.messages / len(self._hubs)
+        return any(
+            rate.weight > 2 * mean and rate.origins > 1 and len(apart.get(topic, ())) < 2
+            for topic, rate in topics.items()
+        )
 
 
 class Agreed(Invariant):
@@ -209,3 +226,6 @@ class Agreed(Invariant):
                         f"{edge} sends slot {slot} over {ways.place(gate_of(TIER), slot)}, "
                         f"and {table.slots.carriers[slot]} carries it"
                     )
+            for topic in table.apart:
+                if ways.place(gate_of(TIER), topic) != (table.slots.order(topic, edge)[0], False):
+                    self.broken(f"{edge} sends {topic} over {ways.place(gate_of(TIER), topic)}")

@@ -68,17 +68,19 @@ def draw_cuts(
     return tuple(cuts)
 
 
-def let_publish(world: World, names: Sequence[str], until_us: int, chance: Chance) -> None:
+def let_publish(world: World, names: Sequence[str], until_us: int, chance: Chance, *, hot: bool) -> None:
     """Somebody publishes all the time on any topic, and two so often that messages could overtake each other. At first
-    everybody publishes on every topic: a new stream would wait for a leader."""
+    everybody publishes on every topic: a new stream would wait for a leader. ``hot``: one of the two is published by
+    everybody."""
     for at, (name, topic) in enumerate(product(names, TOPICS)):
         _speak_at(world, FIRST_US + at * PUBLISH_US // 4, name, topic)
     for at_us in range(PUBLISH_US, until_us - MOMENT_US, PUBLISH_US):
         _speak_at(world, at_us, chance.one_of(names), chance.one_of(TOPICS))
-    for topic in BUSY:
-        busy = chance.one_of(names)
-        for at_us in range(PUBLISH_US + chance.below(BUSY_US), until_us - MOMENT_US, BUSY_US):
-            _speak_at(world, at_us, busy, topic)
+    for place, topic in enumerate(BUSY):
+        several = names if hot and not place else (chance.one_of(names),)
+        for busy in several:
+            for at_us in range(PUBLISH_US + chance.below(BUSY_US), until_us - MOMENT_US, BUSY_US):
+                _speak_at(world, at_us, busy, topic)
 
 
 def _speak_at(world: World, at_us: int, broker: str, topic: str) -> None:

@@ -149,3 +149,25 @@ def test_a_tier_is_named_by_a_setting_or_by_the_cluster() -> None:
     other = msgspec.structs.replace(HUBS["hub-2"], cluster="east", tier="cloud")
     net.apply(Said("hub-2", 1, 1, (Joined(other),)))
     assert net.state.tiers.tables["cloud"].members == ("hub-1", "hub-2")
+
+
+def test_topics_apart_are_told_to_all_and_kept_in_snapshots() -> None:
+    net = Net("east", "west", *HUBS)
+    told = net.apply(Placed("cloud", SlotMoves(), {"hot": ("hub-1", "hub-2"), "other": ("hub-3", "gone")}))
+    assert set(told.items) == {"east", "west", *HUBS}
+    table = net.state.tiers.tables["cloud"]
+    assert table.apart == {"hot": ("hub-1", "hub-2"), "other": ("hub-3",)}
+    net.agree()
+    assert net.apply(Placed("cloud", SlotMoves(), dict(table.apart))).items == {}
+    again = restore(take(net.state))
+    assert again.tiers.tables["cloud"].slots == table.slots
+
+
+def test_a_topic_whose_members_are_gone_is_in_its_slot_again() -> None:
+    net = Net("east", "west", *HUBS)
+    net.apply(Placed("cloud", SlotMoves(), {"hot": ("hub-1", "hub-2")}))
+    net.apply(Lost("hub-1", 1))
+    assert net.state.tiers.tables["cloud"].apart == {"hot": ("hub-2",)}
+    net.apply(Lost("hub-2", 1))
+    assert net.state.tiers.tables["cloud"].apart == {}
+    net.agree()

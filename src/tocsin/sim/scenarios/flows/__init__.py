@@ -1,0 +1,83 @@
+"""Flows at QoS 0 with promises: reliable ones across a tier of routing brokers, and publishers with leases.
+
+Two clusters of whole brokers, and two routing brokers between them. Routing brokers crash and come back, links to them
+are cut, and so do the brokers of the publishers fail. The publishers' sessions last: they go on at another broker of
+their cluster. The broker of the subscriber does not fail, so that what it is told has to be whole.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from tocsin.config import Settings
+from tocsin.config.membership import Membership
+from tocsin.sim.chance import MILLION
+from tocsin.sim.faults.plan import Profile
+from tocsin.sim.process.stage import NETWORK, Stage, configured
+from tocsin.sim.runs.invariants import AllRunning, Invariant
+from tocsin.sim.runs.scenario import scenario
+from tocsin.sim.scenarios.flows.clients import Move, Sink, Source
+from tocsin.sim.scenarios.flows.promises import BothAreTold, LivesAreTrue, NothingLost, OnceInOrder
+from tocsin.sim.world import World
+
+HUBS: Final = ("hub-1", "hub-2")
+EDGES: Final = ("east-1", "east-2")
+HOME: Final = "west-1"  # of the subscriber
+SETTINGS: Final = Settings(
+    network=NETWORK,
+    brokers=tuple(
+        configured(name, name.partition("-")[0], "routing" if name in HUBS else "edge")
+        for name in (*EDGES, HOME, *HUBS)
+    ),
+    membership=Membership(heartbeat_ms=1_000),
+)
+RELIABLE: Final = {"flow/1": "reliability=reliable", "flow/2": "reliability=reliable"}
+LEASED: Final = {"life/1": "lease=5s", "life/2": "lease=5s"}
+FILTERS: Final = (
+    "$qos/reliability=reliable/flow/+",
+    "$qos/lease=5s/life/+",
+    "$qos/lease=1s/+/+",  # which matches nothing
+)
+TROUBLE_US: Final = 30 * MILLION
+SETTLE_US: Final = 25 * MILLION
+MOVES_MAX: Final = 4
+# The store is well: by a session that could not be stored no lease is renewed.
+FAULTS: Final = Profile(kinds=(("crash", 1),), most=5, targets=(*HUBS, *HUBS, *EDGES))
+
+
+@scenario(
+    "flows",
+    summary="reliable flows at QoS 0 and leases: routing brokers and publishers' brokers fail",
+    faults=FAULTS,
+    trouble_us=TROUBLE_US,
+    settle_us=SETTLE_US,
+)
+def build(world: World) -> list[Invariant]:
+    stage = Stage(world, SETTINGS)
+    stage.add_coordinators("coordinator-1")
+    stage.add_brokers()
+    chance = world.chances.of("flows")
+    sources: dict[str, Source] = {}
+    for topics, quiet in ((RELIABLE, False), (LEASED, True)):
+        for topic, offer in topics.items():
+            name = f"source/{topic}"
+            source = sources[topic] = Source(name, EDGES, topic, offer, chance, quiet)
+            source.until_us = TROUBLE_US + SETTLE_US - 6 * MILLION
+            world.add(name, lambda _disk, source=source: source)  # type: ignore[misc]
+            for _ in range(chance.below(MOVES_MAX)):
+                world.at(chance.between(5 * MILLION, TROUBLE_US), partial(_move, world, name))
+    sink = Sink("sink", HOME, FILTERS)
+    world.add("sink", lambda _disk: sink)
+    reliable = {topic: sources[topic] for topic in RELIABLE}
+    return [
+        OnceInOrder(sink),
+        NothingLost(sink, reliable),
+        LivesAreTrue(sink, {topic: sources[topic] for topic in LEASED}),
+        BothAreTold(sink, sources),
+        AllRunning(),
+    ]
+
+
+def _move(world: World, name: str) -> None:
+    world.post(name, Move(cause=name))
