@@ -11,6 +11,8 @@ import pytest
 from tests.sim.search import seeds_from
 from tocsin.core.coordination.participant.participant import Participant
 from tocsin.core.machine import Effect
+from tocsin.core.streams import demand
+from tocsin.core.streams.demand import Demand, anybody
 from tocsin.core.streams.listing import Listing
 from tocsin.core.streams.publish_gate import Action, PublishGate
 from tocsin.model.stream import Diff, Metadata
@@ -25,6 +27,7 @@ SEEDS = 60  # within which each planted bug has to be found
 
 IN_TURN = "messages come between joined and left"
 COMPLETE = "no message of a stream is missing"
+TRUTHFUL = "askers know whether they are wanted"
 
 
 def test_some_seeds_break_nothing() -> None:
@@ -106,12 +109,32 @@ def clears_first(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Participant, "_acknowledge", clear_and_acknowledge)
 
 
+def never_over(patch: pytest.MonkeyPatch) -> None:
+    """What is not wanted any more counts still."""
+    patch.setattr(Demand, "release", lambda self, who, names: None)
+
+
+def counts_the_asker(patch: pytest.MonkeyPatch) -> None:
+    """A source that wants topics itself counts as somebody else."""
+    patch.setattr(
+        Demand, "is_wanted", lambda self, topic_filter, but: anybody(self._counts[topic_filter], None)
+    )
+
+
+def looks_at_one(patch: pytest.MonkeyPatch) -> None:
+    """It is told that somebody wants it, and not that somebody else does, too."""
+    patch.setattr(demand, "_some", lambda count: frozenset(list(count)[:1]))
+
+
 # Each with a seed that shows it.
 PLANTED: list[tuple[Plant, tuple[str, ...], int]] = [
     (hasty, (COMPLETE, IN_TURN), 0),
     (impatient, (COMPLETE, IN_TURN), 10),
     (blurts, (IN_TURN,), 0),
     (clears_first, (COMPLETE, IN_TURN), 26),
+    (never_over, (TRUTHFUL,), 13),
+    (counts_the_asker, (TRUTHFUL,), 13),
+    (looks_at_one, (TRUTHFUL,), 2),
 ]
 
 

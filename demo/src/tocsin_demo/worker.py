@@ -60,13 +60,16 @@ class Desk:
 Work = Callable[[Any, Desk], Awaitable[None]]
 
 
-def main(works: Mapping[str, tuple[type[Any], Work]]) -> None:
-    """Do the work that the command line names."""
+def main(
+    works: Mapping[str, tuple[type[Any], Work]],
+    loops: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop,
+) -> None:
+    """Do the work that the command line names, on a loop of that kind."""
     leash.hold()
     job_type, work = works[sys.argv[1]]
     gc.set_threshold(COLLECT_AFTER)  # as a broker's process has it
     gc.freeze()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=loops) as runner:
         runner.run(_do(job_type, work))
 
 

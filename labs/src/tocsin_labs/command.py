@@ -29,6 +29,9 @@ from tocsin_labs.figures import HEADINGS, Comparison
 from tocsin_labs.landmark import run as landmarks
 from tocsin_labs.landmark.plan import plan as plan_landmark
 from tocsin_labs.landmark.run import EXPERIMENTS as LANDMARK_EXPERIMENTS
+from tocsin_labs.pubsubcoord import run as clouds
+from tocsin_labs.pubsubcoord.plan import plan as plan_cloud
+from tocsin_labs.pubsubcoord.run import EXPERIMENTS as CLOUD_EXPERIMENTS
 from tocsin_labs.stage import Stage, make_directory
 from tocsin_labs.statements import Claim
 
@@ -329,6 +332,44 @@ def landmark(
     results = _perform(out, lambda stage: landmarks.run(plan, stage, chosen, _command()))
     words = f"{landmarks.draw(results, out)}; samples and tables are in {out}"
     _conclude(landmarks.heading(results), (_table(landmarks.comparisons(results)),), words, results.partial)
+
+
+@app.command()
+def pubsubcoord(
+    out: OutOption = Path("lab-pubsubcoord"),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few brokers and topics, about a minute; a smoke test.")
+    ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="NAME",
+            help=f"Only this experiment: {', '.join(CLOUD_EXPERIMENTS)}. Repeatable.",
+        ),
+    ] = None,
+    seed: SeedOption = 1,
+) -> None:
+    """Repeat experiments of the PubSubCoord paper on real processes, and compare the results with the paper's.
+
+    Five LANs with an edge broker each, five routing brokers in a cloud, and the delays between them emulated.
+    `locality`: 60, 80 and 100 topics a LAN, of which a share is local (Figure 6), and the same with NATS leaf nodes.
+    `failure`: a hub is drained, killed and frozen under that load. `joining`: 2 000 to 10 000 subscribers join (Figure
+    7c). About a quarter of an hour.
+
+        tocsin lab pubsubcoord --out results
+
+        tocsin lab pubsubcoord --quick
+
+        tocsin lab pubsubcoord --only failure
+
+    Ctrl-C ends it after the point that runs, and keeps what there is (twice: at once).
+    """
+    _check_names(only, CLOUD_EXPERIMENTS)
+    plan, chosen = plan_cloud(quick=quick, seed=seed), tuple(only or CLOUD_EXPERIMENTS)
+    results = _perform(out, lambda stage: clouds.run(plan, stage, chosen, _command()))
+    words = f"{clouds.draw(results, out)}; samples and tables are in {out}"
+    _conclude(clouds.heading(results), (_table(clouds.comparisons(results)),), words, results.partial)
 
 
 @app.command()

@@ -16,6 +16,7 @@ LABS: Final = {  # how the command of a run begins → what draws its results
     "tocsin lab cqbs": "tocsin_labs.cqbs.run",
     "tocsin lab landmark": "tocsin_labs.landmark.run",
     "tocsin lab reaps creation": "tocsin_labs.reaps.creation",
+    "tocsin lab pubsubcoord": "tocsin_labs.pubsubcoord.run",
     "tocsin lab reaps prototype": "tocsin_labs.reaps.prototype.run",
     "tocsin lab reaps simulation": "tocsin_labs.reaps.run",
 }

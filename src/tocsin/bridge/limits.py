@@ -7,6 +7,10 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from tocsin import config
+from tocsin.wire.mqtt import topics
+
+_BROKERS: Final = config.Limits()
 FIRST_US: Final = 500_000
 LAST_US: Final = 30_000_000
 
@@ -24,6 +28,24 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         7 * 86_400
     )  # of an outward rule's session
     volatile_qos: Annotated[int, Meta(ge=0, le=1)] = 1  # of AMQP messages that are not durable
+
+
+def check_topic(topic: str) -> None:
+    """Raise ``TopicInvalid`` unless brokers take messages on this topic, by their default limits.
+
+    A broker disconnects who publishes on another. Topics are often chosen by who writes to the other side: nobody there
+    may end the bridge.
+    """
+    topics.check_topic(topic, max_bytes=_BROKERS.topic_max_bytes, max_levels=_BROKERS.topic_depth_max)
+
+
+def is_taken(topic: str) -> bool:
+    """Whether brokers take messages on this topic."""
+    try:
+        check_topic(topic)
+    except topics.TopicInvalid:
+        return False
+    return True
 
 
 def delay_us(tries: int) -> int:

@@ -27,6 +27,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Any, Final
 
+from tocsin.bridge.limits import check_topic
 from tocsin.bridge.rules import InRule, fill
 from tocsin.client.message import Message
 from tocsin.errors import TocsinError, WireError
@@ -34,7 +35,6 @@ from tocsin.model.priority import MOST, PROPERTY, priority_of
 from tocsin.model.publication import Publication
 from tocsin.wire.amqp.message import AmqpMessage, Body
 from tocsin.wire.amqp.values import Uuid
-from tocsin.wire.mqtt.topics import check_topic
 
 BRIDGED: Final = "tocsin-bridge"
 MESSAGE_ID: Final = "message-id"

@@ -33,7 +33,7 @@ from tocsin.client.options import PACKET_MAX_BYTES, Chosen, Connection, Options,
 from tocsin.client.pull import Pulled, Pulls
 from tocsin.client.session import FLUSH, Session
 from tocsin.client.stream import Stream
-from tocsin.client.subscription import Inbox, Streams, Subscription
+from tocsin.client.subscription import Inbox, Streams, Subscription, Wanted
 from tocsin.client.values import Answered, Arrived, Effect
 from tocsin.client.watching import Watched, watches
 from tocsin.core.links.signals import Down
@@ -56,7 +56,7 @@ from tocsin.runtime.machines.line import Endpoint, Line
 from tocsin.runtime.security.tls import client_context
 from tocsin.wire.mqtt.codec import encode
 from tocsin.wire.mqtt.connect import V5
-from tocsin.wire.mqtt.topics import QUERY_PREFIX, STREAMS_PREFIX, check_topic
+from tocsin.wire.mqtt.topics import QUERY_PREFIX, STREAMS_PREFIX, WANTED_PREFIX, check_topic
 
 OUTBOUND_MAX_BYTES: Final = 1 << 20  # written and not sent, before a publish waits for the broker
 LEAVING_S: Final = 5.0  # to send what was written before the end
@@ -273,6 +273,13 @@ class AsyncClient:
         """The set of streams whose metadata satisfies the predicate, then its changes. Raises ``QueryInvalid``."""
         parse(predicate)
         return Streams(self, filter_of(STREAMS_PREFIX + encode_filter(predicate), 0), self._options.inbox_max)
+
+    def wanted(self, topic_filter: str) -> Wanted:
+        """Whether anybody else subscribes to topics of a filter, then each change of that.
+
+        For sources that save power while nobody listens. The client must be allowed to publish on all of the filter.
+        """
+        return Wanted(self, filter_of(WANTED_PREFIX + topic_filter, 0), self._options.inbox_max)
 
     def channel(self, name: str, /, *values: object, qos: int = 1, **parameters: object) -> Notifications:
         """The notifications of a channel with these parameters, from here on: see ``tocsin.client.channel``."""

@@ -155,6 +155,10 @@ class Streams(Inbox[Change]):
     """The changes of a set of streams. A reader that is too far behind gets the whole set again."""
 
 
+class Wanted(Inbox[bool]):
+    """Whether anybody else wants topics of a filter; only the newest answer waits for the reader."""
+
+
 class Stream:
     """The publishing side of a stream; ``tocsin.client.stream`` says what happens when."""
 
@@ -336,3 +340,7 @@ class Client:
     def streams(self, predicate: str) -> Streams:
         """The set of streams whose metadata satisfies the predicate, then its changes. Raises ``QueryInvalid``."""
         return Streams(self._loop, self._inner.streams(predicate))
+
+    def wanted(self, topic_filter: str) -> Wanted:
+        """Whether anybody else subscribes to topics of a filter, then each change of that."""
+        return Wanted(self._loop, self._inner.wanted(topic_filter))

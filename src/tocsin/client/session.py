@@ -30,12 +30,14 @@ from tocsin.errors import PublishRefused, SubscriptionRefused, TocsinError, Unen
 from tocsin.model.publication import Publication
 from tocsin.wire.mqtt.connect import V5
 from tocsin.wire.mqtt.reasons import is_degraded, refusal_of
-from tocsin.wire.mqtt.topics import STREAMS_PREFIX
+from tocsin.wire.mqtt.topics import STREAMS_PREFIX, WANTED_PREFIX
 
 PACKET_IDS: Final = 65_535
 FLUSH: Final = (
     "tocsin/flush"  # a filter that nobody has: to unsubscribe from it changes nothing, and is answered
 )
+
+_TOLD: Final = (STREAMS_PREFIX, WANTED_PREFIX)  # filters whose answer begins with a whole one
 
 
 class _Request(msgspec.Struct):
@@ -65,8 +67,8 @@ class Session:
             each.sent = each.sent and resumed
         self._for_now = self._for_now if resumed else {}
         asked = {each.what for each in self._requests.values() if isinstance(each.what, str)}
-        lost = [name for name in self.arrivals.wanted if not resumed or name.startswith(STREAMS_PREFIX)]
-        for name in dict.fromkeys([*lost, *self._for_now]):  # a set of streams is sent to its subscriber
+        lost = [name for name in self.arrivals.wanted if not resumed or name.startswith(_TOLD)]
+        for name in dict.fromkeys([*lost, *self._for_now]):  # what is _TOLD is sent to its subscriber
             if name not in asked:
                 self._waiting.appendleft(self._number(name))
         return self._send_waiting()

@@ -25,8 +25,10 @@ from tocsin.client.message import Message
 from tocsin.client.streamset import StreamSet
 from tocsin.client.values import Change, Set
 from tocsin.errors import ClientClosed, DeadlineExceeded, TocsinError
+from tocsin.model.demand_news import DEMAND_NEWS
 from tocsin.model.stream import Metadata
 from tocsin.model.versions import UNREADABLE
+from tocsin.wire.mqtt.topics import WANTED_PREFIX
 
 if TYPE_CHECKING:
     from tocsin.client.aio import AsyncClient
@@ -207,3 +209,27 @@ class Streams(Inbox[Change]):
             self._drop(len(self._items))
             self._items.clear()
             self._put(Set(dict(self._set.streams)), None)
+
+
+class Wanted(Inbox[bool]):
+    """Whether anybody else wants topics of a filter; only the newest answer waits for the reader."""
+
+    def __init__(self, client: AsyncClient, topic_filter: TopicFilter, size: int) -> None:
+        super().__init__(client, [topic_filter], size)
+        self._now = True
+
+    @property
+    def now(self) -> bool:
+        """The newest answer; true before there was one."""
+        return self._now
+
+    def take(self, topic_filter: str, packet: PublishPacket) -> None:
+        try:
+            news = DEMAND_NEWS.read(bytes(packet.payload or b""))
+        except UNREADABLE as error:
+            self.end(error)
+            return
+        if WANTED_PREFIX + news.filter in self.filters:  # another answer's topic may match this filter, too
+            self._now = news.wanted
+            self._items.clear()
+            self._put(self._now, None)

@@ -9,6 +9,7 @@
 | ``ListingFilter`` | ``$streams/predicate`` | the set of these streams, and each change of it |
 | ``ChannelFilter`` | ``$channel/Name/values`` | the results of a channel |
 | ``RequestFilter`` | ``$qos/policies/filter`` | those messages of matching topics that meet a request |
+| ``WantedFilter`` | ``$wanted/filter`` | whether anybody else wants topics of the filter, and each change of that |
 
 ``read_filter`` reads a client's text and refuses a wrong one with a reason. ``stored_filter`` reads what a broker has
 stored: the text was accepted once, perhaps by another version, so it never fails. ``filter_type`` tells the type alone,
@@ -30,7 +31,7 @@ import msgspec
 from tocsin.core.channels.channel_filter import ChannelFilter, read_channel_filter
 from tocsin.core.quality.texts import QualityInvalid, read_request, request_text
 from tocsin.errors import QueryInvalid
-from tocsin.model.stream import LISTING
+from tocsin.model.stream import DEMAND, LISTING
 from tocsin.query import Query, decode_filter, parse
 from tocsin.wire.mqtt.topics import (
     CHANNEL_PREFIX,
@@ -41,6 +42,7 @@ from tocsin.wire.mqtt.topics import (
     SHARE_PREFIX,
     STREAMS_PREFIX,
     TOPIC_MAX_BYTES,
+    WANTED_PREFIX,
     FilterInvalid,
     split_filter,
 )
@@ -108,6 +110,28 @@ class RequestFilter(msgspec.Struct, frozen=True):
     pattern: str  # what topics are matched with
 
 
+class WantedFilter(msgspec.Struct, frozen=True):
+    """A subscription to the answer whether anybody else subscribes to topics of a filter."""
+
+    name: str  # as the client wrote it
+    pattern: str  # the filter that it is about
+
+    @property
+    def id(self) -> str:
+        """The coordinator's name for it."""
+        return DEMAND + self.pattern
+
+    @staticmethod
+    def about(pattern: str) -> str:
+        """The name of the subscription that asks about a filter."""
+        return WANTED_PREFIX + pattern
+
+
+def topic_for(name: str) -> str:
+    """The topic of messages under the name of a subscription: the filter matches it, as it has no wildcards."""
+    return name.replace("+", "%2B").replace("#", "%23")
+
+
 class UnreadableFilter(msgspec.Struct, frozen=True):
     """A stored subscription that this version cannot read. The session keeps it; nothing is delivered for it."""
 
@@ -115,7 +139,9 @@ class UnreadableFilter(msgspec.Struct, frozen=True):
     problem: str
 
 
-Filter = TopicFilter | SharedFilter | QueryFilter | ListingFilter | ChannelFilter | RequestFilter
+Filter = (
+    TopicFilter | SharedFilter | QueryFilter | ListingFilter | ChannelFilter | RequestFilter | WantedFilter
+)
 StoredFilter = Filter | UnreadableFilter
 
 
@@ -137,6 +163,8 @@ def filter_type(name: str) -> type[Filter]:
         return ChannelFilter
     if name.startswith(QUERY_PREFIX):
         return QueryFilter
+    if name.startswith(WANTED_PREFIX):
+        return WantedFilter
     if name.startswith(
         QUALITY_PREFIX
     ):  # news have topics of their own; whatever else stands there is a request
@@ -151,6 +179,8 @@ def read_filter(name: str, *, max_bytes: int = TOPIC_MAX_BYTES, max_levels: int 
         return read_query(name)
     if kind is RequestFilter:
         return _read_request(name, max_bytes=max_bytes, max_levels=max_levels)
+    if kind is WantedFilter:
+        return _read_wanted(name, max_bytes=max_bytes, max_levels=max_levels)
     channel = read_channel_filter(name) if kind is ChannelFilter else None
     pattern, group = split_filter(name, max_bytes=max_bytes, max_levels=max_levels)
     if channel is not None:
@@ -162,6 +192,8 @@ def read_filter(name: str, *, max_bytes: int = TOPIC_MAX_BYTES, max_levels: int 
         raise NotShared(name, "a query")
     if shared is RequestFilter:
         raise NotShared(name, "a request of quality")
+    if shared is WantedFilter:
+        raise NotShared(name, "an answer about who wants a filter")
     if shared is ChannelFilter:
         read_channel_filter(pattern)
     return SharedFilter(name, group, pattern)
@@ -178,6 +210,14 @@ def _read_request(name: str, *, max_bytes: int, max_levels: int) -> RequestFilte
         return RequestFilter(name, request_text(read_request(said)), pattern)
     except QualityInvalid as error:
         raise FilterInvalid(name, error.problem) from None
+
+
+def _read_wanted(name: str, *, max_bytes: int, max_levels: int) -> WantedFilter:
+    pattern = name.removeprefix(WANTED_PREFIX)
+    if not pattern or pattern.startswith("$"):
+        raise FilterInvalid(name, "a plain topic filter follows $wanted/, as in $wanted/hall/1/temperature")
+    split_filter(name, max_bytes=max_bytes, max_levels=max_levels + 1)
+    return WantedFilter(name, pattern)
 
 
 def stored_filter(name: str) -> StoredFilter:

@@ -14,6 +14,8 @@ SYSTEM_KEYS: Final = ("topic", "client", "broker", "cluster")  # ours to set, of
 PERMANENT: Final = "$permanent"  # true: the stream stays when nobody publishes on it
 # Before a query's id: only the set of its streams is asked for, and none of their messages.
 LISTING: Final = "~"
+# Before a topic filter: the question whether anybody wants its topics, which is asked as queries are.
+DEMAND: Final = "?"
 KEYS_MAX: Final = 64  # in one change
 KEY_MAX_BYTES: Final = 256
 TEXT_MAX_BYTES: Final = 1_024

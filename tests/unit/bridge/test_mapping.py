@@ -122,7 +122,7 @@ def test_what_cannot_be_carried_is_refused_with_a_reason(message: AmqpMessage, w
         inward(message, RULE, "here")
 
 
-@pytest.mark.parametrize("subject", [None, "", "a/#", "+", "x\0"])
+@pytest.mark.parametrize("subject", [None, "", "a/#", "+", "x\0", "x" * 1_020, "/".join("x" * 32)])
 def test_a_subject_that_makes_no_topic_is_refused(subject: str | None) -> None:
     with pytest.raises(Unmappable):
         inward(AmqpMessage(subject=subject), InRule("orders", "plant/{subject}"), "here")

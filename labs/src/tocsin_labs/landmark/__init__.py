@@ -4,8 +4,6 @@
 | --- | --- |
 | ``plan`` | the parameters: the paper's, and those of a quick form |
 | ``paper`` | what the paper found |
-| ``fleet`` | a network whose brokers can be killed, and stay away |
-| ``chronicle`` | what the coordinators' log says of brokers, and when |
 | ``crowd`` | subscribers, publishers, and what became of their messages |
 | ``control`` | Table 1: what flows while nothing happens |
 | ``objects`` | Tables 2 and 3: what flows because a broker fails |

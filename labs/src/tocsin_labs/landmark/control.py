@@ -22,7 +22,7 @@ from tocsin.ports import BusMessage
 from tocsin.wire.internal.control import Beat, Pulse, decode_envelope
 from tocsin_demo.network import network_of
 from tocsin_labs.figures import Spread
-from tocsin_labs.landmark.fleet import Fleet, fleet
+from tocsin_labs.fleet import Fleet, fleet
 from tocsin_labs.landmark.kinds import LINKS, Kind, broken_down, read
 from tocsin_labs.landmark.plan import Control
 from tocsin_labs.meter import Meter, among, between, of

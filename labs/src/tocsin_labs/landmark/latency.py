@@ -33,8 +33,8 @@ from tocsin.client.address import Server
 from tocsin.config import Broker, Log, Membership, Recovery, Settings
 from tocsin.errors import OperatorError
 from tocsin_demo.network import network_of
+from tocsin_labs.fleet import Fleet, fleet
 from tocsin_labs.landmark.crowd import Account, Publisher, Subscriber, account, crowd, total
-from tocsin_labs.landmark.fleet import Fleet, fleet
 from tocsin_labs.landmark.plan import Detect, Latency
 from tocsin_labs.stage import Stage
 

@@ -22,9 +22,9 @@ import msgspec
 from tocsin.config import Broker
 from tocsin.errors import OperatorError
 from tocsin.model.network import broker_address
+from tocsin_labs.fleet import Fleet, fleet
 from tocsin_labs.landmark.control import COORDINATOR, KB
 from tocsin_labs.landmark.crowd import Subscriber, crowd
-from tocsin_labs.landmark.fleet import Fleet, fleet
 from tocsin_labs.landmark.latency import network_settings
 from tocsin_labs.landmark.plan import Objects
 from tocsin_labs.meter import Amount, Carried, Meter, among, between, of, outside, without

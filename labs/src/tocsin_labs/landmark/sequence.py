@@ -21,8 +21,8 @@ import msgspec
 from tocsin.client import AsyncClient
 from tocsin.client.address import Server
 from tocsin.config import Broker
+from tocsin_labs.fleet import Fleet, fleet
 from tocsin_labs.landmark.crowd import Account, Publisher, Subscriber, account, crowd
-from tocsin_labs.landmark.fleet import Fleet, fleet
 from tocsin_labs.landmark.latency import network_settings
 from tocsin_labs.landmark.plan import Sequence, Way
 from tocsin_labs.stage import Stage

@@ -81,7 +81,7 @@ from tocsin.bridge.dds.signals import (
     Write,
     Written,
 )
-from tocsin.bridge.limits import delay_us
+from tocsin.bridge.limits import delay_us, is_taken
 from tocsin.core.machine import Effect, Event, SetTimer, TimerFired
 from tocsin.model.publication import Publication
 
@@ -229,6 +229,9 @@ class Mirror:
 
     def _found(self, endpoint: Endpoint) -> list[Effect]:
         if not self._names.allows(endpoint.topic):
+            return []
+        if not is_taken(self._names.told(self._name, endpoint.topic)):  # the longest that it is called
+            self._problem("topics", f"no broker takes messages on {endpoint.topic[:80]!r}; it is left out")
             return []
         if endpoint.key not in self._endpoints and len(self._endpoints) >= ENDPOINTS_MAX:
             self._problem("endpoints", f"there are more than {ENDPOINTS_MAX} endpoints; deny some topics")
@@ -506,8 +509,10 @@ class Mirror:
         hops = [value for name, value in event.message.user_properties if name == BRIDGED]
         if not hops or hops[0] == self._name or not self.active:
             return []
+        if "/" in hops[0] or not is_taken(self._names.told(hops[0], topic)):  # whoever may publish may ask
+            return []
         return [
-            Replay(entity=held.id, topic=topic, to=hops[0][:200], partitions=held.wish.quality.partitions)
+            Replay(entity=held.id, topic=topic, to=hops[0], partitions=held.wish.quality.partitions)
             for entity in self._of_topic.get(topic, ())
             if (held := self._entities[entity]).wish.kind is Kind.READER
             and held.ready

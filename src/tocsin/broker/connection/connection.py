@@ -372,7 +372,7 @@ class Connection(asyncio.Protocol):
         self._listener.unread.ended(self)
         self._pace.wait(UNREAD, False)
         self.delivery.congested(False)
-        self._exchange.queries.listings.recover(self)
+        self._exchange.queries.recover(self)
         self.subscriber.room_made()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -396,7 +396,7 @@ class Connection(asyncio.Protocol):
 
     def missed(self) -> None:
         """Some of what was to be delivered was dropped."""
-        self._exchange.queries.listings.lost(self)
+        self._exchange.queries.lost(self)
 
     @property
     def send_max_bytes(self) -> int:

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Final
 
 import msgspec
-import structlog
 from mqtt5 import PublishPacket
 
 from tocsin.broker.client import ClientConnection
@@ -430,9 +429,8 @@ class ClientPublisher:
 
     def _refused(self, code: int, problem: str) -> None:
         """Metadata or a question cannot be taken; at QoS 0, and in 3.1.1, there is no way to tell the client."""
-        self._registry.refused += 1
         client = self._client.client_id
-        structlog.get_logger().info("words for the broker were refused", publisher=client, problem=problem)
+        self._registry.note_refused("words for the broker were refused", publisher=client, problem=problem)
 
     def _reject(self, packet_id: int, code: int, problem: str) -> None:
         self._refused(code, problem)

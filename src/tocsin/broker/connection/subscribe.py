@@ -4,13 +4,13 @@
 | --- | --- | --- |
 | any, of a session that is stored | it is stored | 0x97: no room for it |
 | shared | the client is a durable member of the group | 0x97: the group is full; 0x80: it is another user's |
-| query, listing | the coordinator has answered, or for a while | 0x97: the coordinator does not take it |
+| query, listing, who wants | the coordinator has answered, or for a while | 0x97: the coordinator does not take it |
 | channel | the backend subscription is stored | 0x8F: there is no such channel; 0x97: no room for it |
 | shared channel | both of shared and of channel | as of both |
 | any | the broker's backups know of it | |
 
 ``acknowledge`` gathers what there is to wait for in one task. If there is nothing, SUBACK goes out at once and no task
-is made. Then come retained messages and listings.
+is made. Then come retained messages, listings and whether a filter is wanted.
 
 If the store cannot be reached (``hurry``), SUBACK and UNSUBACK do not wait until something is stored: that is later. If
 the store is back before they go out, because they waited for something else, they do wait. A client joins a group only
@@ -38,6 +38,7 @@ from tocsin.broker.delivery.durable import Durable
 from tocsin.broker.delivery.history import History, has_history
 from tocsin.broker.forwarding.exchange import Exchange
 from tocsin.broker.shared.group import NoMember
+from tocsin.broker.streams.queries import Asked
 from tocsin.core.budgets.budget import Kind, Refusal
 from tocsin.core.channels.channel_filter import ChannelFilter
 from tocsin.core.delivery.grant import Grant
@@ -50,6 +51,7 @@ from tocsin.core.filters import (
     StoredFilter,
     TopicFilter,
     UnreadableFilter,
+    WantedFilter,
     filter_type,
     stored_filter,
 )
@@ -210,8 +212,10 @@ class ClientSubscriber:
     def begin(self) -> None:
         """The client of a stored session is welcomed."""
         for name in self._client.delivery.subscriptions:
-            if filter_type(name) is ListingFilter:
-                self._exchange.queries.listings.begin(self._client, name)
+            if filter_type(name) in (ListingFilter, WantedFilter):
+                asked = stored_filter(name)
+                if isinstance(asked, ListingFilter | WantedFilter):
+                    self._exchange.queries.begin(self._client, asked)
         for name, subscription in tuple(self._client.delivery.subscriptions.items()):
             if subscription.since == UNBEGUN:
                 self._tell_history(stored_filter(name))
@@ -268,6 +272,16 @@ class ClientSubscriber:
         match wanted:
             case SharedFilter():  # a group gets no retained messages (MQTT 5, section 3.3.1.3)
                 self._asked.append(_Asked(asked, ready=lambda: self._joined(wanted, subscription)))
+            case WantedFilter():
+                self._asked.append(
+                    _Asked(
+                        asked,
+                        ready=None
+                        if self._exchange.queries.is_known(wanted)
+                        else lambda: self._answered(wanted, ""),
+                        begin=lambda: self._exchange.queries.begin(self._client, wanted),
+                    )
+                )
             case TopicFilter() | RequestFilter() | QueryFilter() if has_history(asked.request):
                 self._asked.append(
                     _Asked(
@@ -547,7 +561,7 @@ class ClientSubscriber:
 
     # ── queries ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _answered(self, wanted: QueryFilter | ListingFilter, request: str) -> Problem | None:
+    async def _answered(self, wanted: Asked, request: str) -> Problem | None:
         """Return when the coordinator has answered, or after a while; or why it refused."""
         problems = await self._exchange.queries.answered((wanted,))
         if problems:
@@ -577,7 +591,7 @@ class ClientSubscriber:
 
     def _begin_query(self, wanted: QueryFilter | ListingFilter, subscription: Subscription | None) -> None:
         """Tell the client the set of a listing, and, with a subscription, what is retained."""
-        self._exchange.queries.listings.begin(self._client, wanted.name)
+        self._exchange.queries.begin(self._client, wanted)
         if subscription is not None:
             self._replay(wanted, subscription)
 

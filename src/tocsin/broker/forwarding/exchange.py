@@ -37,6 +37,7 @@ from tocsin.core.channels.channel_filter import ChannelFilter
 from tocsin.core.coordination.participant.signals import (
     ChangesKnown,
     ChangesSettled,
+    DemandKnown,
     DetoursChanged,
     QuerySetKnown,
     StreamChanged,
@@ -54,6 +55,8 @@ from tocsin.core.filters import (
     StoredFilter,
     TopicFilter,
     UnreadableFilter,
+    WantedFilter,
+    topic_for,
 )
 from tocsin.core.forwarding.table import Audience, Fanout, ForwardingTable, Interests, Subscription
 from tocsin.core.forwarding.tallies import Tallies
@@ -179,7 +182,9 @@ class Exchange:
         self._retained = retained
         self._channels = channels
         self.links = self.peers.links
-        self._table: ForwardingTable[Client] = ForwardingTable(permits=_permits)
+        self._table: ForwardingTable[Client] = ForwardingTable(
+            permits=_permits, stirred=lambda: self.queries.demands.stirred()
+        )
         self.words = Words(bus)
         self.requests = Requests(
             network,
@@ -511,12 +516,12 @@ class Exchange:
             self._shares.give_here(fanout.shares, packet)
 
     def _tell(self, target: Client, name: str, payload: bytes) -> None:
-        """A message of ours to one client, under the name of one of its subscriptions."""
+        """A message of ours to one client, under the name of one of its subscriptions; a topic has no wildcards."""
         self.outbox.begin()
         subscription = target.delivery.subscriptions.get(name)
         identifier = None if subscription is None else subscription.identifier
         granted = Grant(0, () if identifier is None else (identifier,), False)
-        frame = frame_of(Publication(name, payload, 0, ""), target.version, granted)
+        frame = frame_of(Publication(topic_for(name), payload, 0, ""), target.version, granted)
         self._add_each((target.outlet,), frame, None)
 
     def queue(self, group: OutletSet, frames: bytes, messages: int) -> None:
@@ -546,7 +551,7 @@ class Exchange:
             case QueryFilter(name=name):
                 self.queries.subscribe(target, wanted, subscription)
                 self._request(target, name, name, subscription.request)
-            case ListingFilter():
+            case ListingFilter() | WantedFilter():
                 self.queries.subscribe(target, wanted, subscription)
             case ChannelFilter(name=name):
                 self._channels.subscribe(target, name, subscription)
@@ -571,6 +576,8 @@ class Exchange:
             case QueryFilter(name=name) | ListingFilter(name=name):
                 self.requests.unsubscribed(target, name)
                 self.queries.unsubscribe(target, wanted)
+            case WantedFilter():
+                self.queries.unsubscribe(target, wanted)
             case ChannelFilter(name=name):
                 self._channels.unsubscribe(target, name)
 
@@ -585,6 +592,7 @@ class Exchange:
         """The clients' rights to receive have changed."""
         self._table.forget()
         self.queries.listings.access_changed()
+        self.queries.demands.access_changed()
         self.requests.access_changed()
 
     # ── the coordinator ─────────────────────────────────────────────────────────────────────────────────────
@@ -592,6 +600,10 @@ class Exchange:
     def held(self) -> Iterator[tuple[str, int]]:
         """The filters, groups and queries of clients here, each with how many are subscribed."""
         return self._table.held()
+
+    def wanting(self) -> Iterator[tuple[str, str]]:
+        """The clients here, by id, each with the filters that it has and the topics that its queries bring."""
+        return self._table.wanting_of(lambda target: target.client_id)
 
     @property
     def tallies(self) -> Tallies:
@@ -605,6 +617,8 @@ class Exchange:
                 self.queries.turn(effect)
             case QuerySetKnown():
                 self.queries.know(effect)
+            case DemandKnown():
+                self.queries.know_demand(effect)
             case StreamsDescribed(streams=streams, whole=whole):
                 self.registry.described(streams, whole=whole)
             case StreamRefused(subject=query, problem=problem, ticket=0):

@@ -1,7 +1,8 @@
 """The queries of a broker's clients: their subscribers, the coordinator's answers, and the waiters for those.
 
 The forwarding table has what ``$query/…`` asks for (``core.streams.query_subscriptions``), ``broker.streams.listings``
-what ``$streams/…`` does. To the coordinator they are queries, each asked once for all who ask it here.
+what ``$streams/…`` does, ``broker.streams.demands`` what ``$wanted/…`` does. To the coordinator they are queries, each
+asked once for all who ask it here.
 
 **Standbys.** For the queries of a broker that this one backs locally it keeps the sets of their streams, so that a
 client of that broker who comes here has its streams at once. It asks for the set only, as ``$streams/…`` does: so no
@@ -19,14 +20,16 @@ import structlog
 
 from tocsin.broker.client import Client
 from tocsin.broker.quality.requests import Requests
+from tocsin.broker.streams.demands import Demands
 from tocsin.broker.streams.listings import Listings
 from tocsin.core.coordination.participant.signals import (
+    DemandKnown,
     QuerySetKnown,
     StreamChanged,
     StreamJoined,
     StreamLeft,
 )
-from tocsin.core.filters import ListingFilter, QueryFilter, stored_filter
+from tocsin.core.filters import ListingFilter, QueryFilter, WantedFilter, stored_filter
 from tocsin.core.forwarding.table import ForwardingTable, Subscription, Wanted
 from tocsin.model.publication import Publication
 from tocsin.model.stream import LISTING, Metadata
@@ -39,7 +42,7 @@ REFUSED_AGAIN_S: Final = 30.0
 # With the queries that are asked from now on, as (id, text), the ids of those that are not, and whose client it is.
 QueriesChanged = Callable[[tuple[tuple[str, str], ...], tuple[str, ...], str], None]
 
-Asked = QueryFilter | ListingFilter
+Asked = QueryFilter | ListingFilter | WantedFilter
 _OFFERS: Final = ("", "")  # the reason for a listing that requests of quality have: no broker is named so
 
 
@@ -54,6 +57,7 @@ class Queries:
         requests: Requests,
     ) -> None:
         self.listings = Listings(tell)
+        self.demands = Demands(table.demand, tell)
         self._table = table
         self._inquiries = table.inquiries
         self._changed = changed
@@ -121,6 +125,10 @@ class Queries:
     # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def subscribe(self, target: Client, asked: Asked, subscription: Subscription) -> None:
+        if isinstance(asked, WantedFilter):
+            if self.demands.ask(target, asked):
+                self._changed(((asked.id, asked.pattern),), (), target.user)
+            return
         if isinstance(asked, ListingFilter):
             first = self.listings.ask(target, asked.name, asked.id)
         else:
@@ -133,7 +141,9 @@ class Queries:
             self.listings.know(asked.id, self._sets[asked.id])
 
     def unsubscribe(self, target: Client, asked: Asked) -> None:
-        if isinstance(asked, ListingFilter):
+        if isinstance(asked, WantedFilter):
+            gone = self.demands.withdraw(target, asked.id)
+        elif isinstance(asked, ListingFilter):
             gone = self.listings.withdraw(target, asked.name)
         else:
             gone = self._inquiries.withdraw(target, asked.name)
@@ -141,9 +151,26 @@ class Queries:
             self._withdraw((gone,), target.user)
 
     def forget(self, target: Client) -> None:
-        gone = self._inquiries.drop(target) + self.listings.drop(target)
+        gone = self._inquiries.drop(target) + self.listings.drop(target) + self.demands.drop(target)
         if gone:
             self._withdraw(gone, target.user)
+
+    def begin(self, target: Client, asked: Asked) -> None:
+        """The client knows that it is subscribed: it is told the set of a listing, or whether a filter is wanted."""
+        if isinstance(asked, WantedFilter):
+            self.demands.begin(target, asked.id)
+        else:
+            self.listings.begin(target, asked.name)
+
+    def lost(self, target: Client) -> None:
+        """Messages to this client were dropped."""
+        self.listings.lost(target)
+        self.demands.lost(target)
+
+    def recover(self, target: Client) -> None:
+        """The client takes messages again."""
+        self.listings.recover(target)
+        self.demands.recover(target)
 
     def topics(self, asked: Asked) -> Collection[str]:
         """The streams of a subscription to messages; none of a listing, which is for no messages."""
@@ -167,6 +194,7 @@ class Queries:
     def statistics(self) -> dict[str, int]:
         return {
             "listings": self.listings.subscriptions,
+            "demands": self.demands.subscriptions,
             "unanswered": len(self._inquiries.unknown),
             "standby_queries": len(self._standby),
         }
@@ -174,6 +202,8 @@ class Queries:
     # ── answers ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def is_known(self, asked: Asked) -> bool:
+        if isinstance(asked, WantedFilter):
+            return self.demands.is_known(asked.id)
         if isinstance(asked, ListingFilter):
             return self.listings.is_known(asked.id) or asked.id in self._sets
         return asked.id not in self._inquiries.unknown
@@ -198,7 +228,7 @@ class Queries:
         asyncio.get_running_loop().call_later(REFUSED_AGAIN_S, self._ask_again, query)
 
     def _ask_again(self, query: str) -> None:
-        text = self._inquiries.text(query) if query in self._inquiries.unknown else None
+        text = self._inquiries.text(query) if query in self._inquiries.unknown else self.demands.text(query)
         if text is not None:
             self._changed(((query, text),), (query,), "")
 
@@ -208,6 +238,10 @@ class Queries:
                 waiting.set_result(problem)
 
     # ── what the participant tells ──────────────────────────────────────────────────────────────────────────
+
+    def know_demand(self, effect: DemandKnown) -> None:
+        self.demands.know(effect.query, effect.wanted)
+        self._answer(effect.query, None)
 
     def know(self, effect: QuerySetKnown) -> None:
         query = effect.query

@@ -31,11 +31,12 @@ from tocsin.core.streams.signals import DeclareStream
 from tocsin.core.survival.announcements import ArrivalClock
 from tocsin.model.publication import Publication
 from tocsin.model.stream import Metadata
-from tocsin.runtime.machines.clock import wall_us
+from tocsin.runtime.machines.clock import monotonic_s, wall_us
 from tocsin.wire.internal.commands import ClientAway, ClientBack, ClientGone, Streams
 from tocsin.wire.internal.replication import Bequest
 
 WILL: Final = ".will"  # the end of the record id of a will, and of no other
+SAY_S: Final = 10.0  # at most so often the log says what was refused: clients may go on for ever
 TOLD_S: Final = 2.0  # for what the coordinator says of a stream to come, and to be applied
 
 # With a topic, what is said of its stream, and who publishes on it here.
@@ -90,6 +91,7 @@ class StreamRegistry:
         self._metadata_max_bytes = metadata_max_bytes  # of one stream
         self.unregistered = 0  # messages whose topic was one stream too many
         self.refused = 0  # descriptions that could not be taken
+        self._said_s = -SAY_S  # when the log said so last
         self._post = post
         self._message_log = log
         self.metadata = StreamMetadata()
@@ -251,8 +253,15 @@ class StreamRegistry:
         if waiting is not None:
             waiting(problem)
             return
+        self.note_refused("the coordinator refused metadata of a stream", stream=topic, problem=problem)
+
+    def note_refused(self, event: str, **facts: str) -> None:
+        """What a client said to the broker was not taken. The log says so now and then."""
         self.refused += 1
-        self._log.warning("the coordinator refused metadata of a stream", stream=topic, problem=problem)
+        now_s, level = monotonic_s(), "debug"
+        if now_s - self._said_s >= SAY_S:
+            self._said_s, level = now_s, "info"
+        getattr(self._log, level)(event, so_far=self.refused, **facts)
 
     def clear(self, ticket: int) -> None:
         """Messages that wait for changes up to this ticket may go."""

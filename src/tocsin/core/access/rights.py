@@ -7,6 +7,7 @@ allowed, and ``open`` says so, for the hot path to skip the question.
     receive     so is that of every message that is to be delivered, with the rules about subscribing
     subscribe   a filter is granted if it can ever bring a message: it has a topic in common with a rule that
                 allows, and no earlier denial swallows all that they have in common
+    ask         who wants a filter (``$wanted/…``) is told to those who may publish on every topic of it
 
 Delivery is what protects: a filter with wildcards is granted for the sake of what may be received, and the rest of
 what it matches is held back message by message. So ``#`` is an honest subscription for everybody, and gets nobody
@@ -34,7 +35,7 @@ import msgspec
 from tocsin.core.access.accounts import is_registered
 from tocsin.core.access.rule_tables import ANONYMOUS, EVERY_USER, user_name_problem
 from tocsin.core.access.rules import CLIENT_PLACEHOLDER, USER_PLACEHOLDER, Rule
-from tocsin.wire.mqtt.topics import SHARE_PREFIX
+from tocsin.wire.mqtt.topics import SHARE_PREFIX, WANTED_PREFIX
 
 DECISIONS_MAX: Final = 200_000  # answers remembered; at about 150 B each, 30 MB
 COMPARED_MAX: Final = 20_000  # denials held against one subscription: some 5 ms
@@ -89,9 +90,14 @@ class Rights:
         """Whether a filter, without the ``$share/group/`` before it, can bring this client anything at all."""
         answer = self._answers[2].get(pattern)
         if answer is None:
-            answer = self.open or _reaches(self._receive, _levels(pattern))
+            answer = self.open or self._grants(pattern)
             self._remember(2, pattern, answer)
         return answer
+
+    def _grants(self, pattern: str) -> bool:
+        if pattern.startswith(WANTED_PREFIX):
+            return _allows_all(self._publish, _levels(pattern.removeprefix(WANTED_PREFIX)))
+        return _reaches(self._receive, _levels(pattern))
 
     def may_join(self, name: str) -> bool | None:
         """Whether the rules let this client into a group, ``$share/group/filter``; None if they do not speak of it."""
@@ -295,6 +301,16 @@ def _reaches(clauses: tuple[Clause, ...], wanted: Levels) -> bool:
             return True
         else:
             compared += len(denied)
+    return False
+
+
+def _allows_all(clauses: tuple[Clause, ...], wanted: Levels) -> bool:
+    """Whether one clause allows all of what is wanted, and none before it denies any of that."""
+    for allow, pattern in clauses:
+        if allow and _includes(pattern, wanted):
+            return True
+        if not allow and _meet(wanted, pattern) is not None:
+            return False
     return False
 
 

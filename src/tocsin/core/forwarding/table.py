@@ -47,6 +47,7 @@ import msgspec
 
 from tocsin.core.filters import RequestFilter, SharedFilter, TopicFilter, interest_of
 from tocsin.core.forwarding.tallies import Tallies, Tally, TallySource
+from tocsin.core.streams.demand import Demand
 from tocsin.core.streams.query_subscriptions import Inquiries
 from tocsin.core.tiers.measuring import Carried
 from tocsin.core.tiers.slots import is_gate
@@ -210,8 +211,13 @@ class ForwardingTable(Generic[Target]):
     Filters and topics are taken as valid; ``wire.mqtt.topics`` checks them at the edge.
     """
 
-    def __init__(self, permits: Callable[[Target, str], bool] | None = None) -> None:
+    def __init__(
+        self,
+        permits: Callable[[Target, str], bool] | None = None,
+        stirred: Callable[[], None] | None = None,
+    ) -> None:
         self._permits = permits  # whether a target may receive a topic; None: all may all
+        self.demand: Demand[Hashable] = Demand(self._wanting, stirred)  # of targets, and of queries by id
         self._root: _Node[Target] = _Node()
         self._leaves: dict[str, _Leaf[Target]] = {}
         self._filters: dict[Target, dict[str, None]] = {}  # target → its filters
@@ -219,7 +225,7 @@ class ForwardingTable(Generic[Target]):
         self._wanted: dict[str, tuple[Wanted[Target], Tally]] = {}  # the same, subscription by subscription
         # Only those that a resolved topic has: the others would hold targets that are gone.
         self._audiences: WeakValueDictionary[tuple[Target, ...], Audience[Target]] = WeakValueDictionary()
-        self.inquiries: Inquiries[Target, Subscription] = Inquiries(self._forget_topic)
+        self.inquiries: Inquiries[Target, Subscription] = Inquiries(self._forget_topic, self.demand)
         self._leads: Leads = {}
         self.ways = TierWays()
         self._routing: Collection[str] = frozenset()
@@ -232,6 +238,8 @@ class ForwardingTable(Generic[Target]):
         wanted = interest_of(name)
         first = not self.has(name)
         entries = self._grow(wanted)
+        if target not in entries.targets:
+            self.demand.want(target, (name,))
         entries.targets[target] = subscription
         self._filters.setdefault(target, {})[name] = None
         self._touch(wanted)
@@ -243,6 +251,7 @@ class ForwardingTable(Generic[Target]):
         entries = self._entries(wanted)
         if entries is None or entries.targets.pop(target, None) is None:
             return False
+        self.demand.release(target, (name,))
         filters = self._filters[target]
         del filters[name]
         if not filters:
@@ -258,6 +267,20 @@ class ForwardingTable(Generic[Target]):
         return tuple(
             interest_name(each) for each in tuple(self._filters[target]) if self.unsubscribe(target, each)
         )
+
+    def _wanting(self) -> Iterator[tuple[Hashable, str]]:
+        """All that is wanted here, and by whom."""
+        for target, filters in self._filters.items():
+            for name in filters:
+                yield target, name
+        yield from self.inquiries.wanting()
+
+    def wanting_of(self, name_of: Callable[[Target], str]) -> Iterator[tuple[str, str]]:
+        """The targets, by name, with the filters of each and the topics that its queries bring, for looking."""
+        for target, filters in self._filters.items():
+            yield from ((name_of(target), each) for each in filters)
+        for query, targets in self.inquiries.asking():
+            yield from ((name_of(each), topic) for each in targets for topic in self.inquiries.topics(query))
 
     def interests(self) -> Iterator[str]:
         """The filters and groups with local subscriptions."""

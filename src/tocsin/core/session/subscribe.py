@@ -4,7 +4,8 @@ Every filter is judged by itself: a bad one is refused with its own reason code,
 with the QoS that was asked for. A filter that is subscribed again replaces its options. ``$share/group/filter`` is a
 subscription of its own beside ``filter``. A query or listing is granted to everybody: whether a client may receive a
 stream is asked of each stream. A channel, shared or not, is granted here if it can be read, at QoS 1 at most;
-whether there is one, with such parameters, and whether the client may have it, the shell finds out.
+whether there is one, with such parameters, and whether the client may have it, the shell finds out. Who wants a filter
+is told to those who may publish on all of it (``core.access.rights``).
 
 A **request** of quality (``core.quality``) is part of a filter (``$qos/…``), or said in user properties of a SUBSCRIBE
 for all its filters. With a separation messages are left out by intent, so that QoS 0 is granted.
@@ -30,6 +31,7 @@ from tocsin.core.filters import (
     SharedFilter,
     StoredFilter,
     TopicFilter,
+    WantedFilter,
     read_filter,
     stored_filter,
 )
@@ -168,7 +170,13 @@ class Subscriptions:
         if request and request_of(request).separation_us is not None:
             granted = SubAckReasonCode.GRANTED_QOS_AT_MOST_ONCE
         match read:
-            case ListingFilter():
+            case WantedFilter() if self._may and not self._may(name):
+                problem = (
+                    f"not authorized: the client may not publish on all topics of {read.pattern!r}, "
+                    "so that it is not told who wants them"
+                )
+                return None, REFUSED, problem
+            case ListingFilter() | WantedFilter():
                 granted = SubAckReasonCode.GRANTED_QOS_AT_MOST_ONCE
             case ChannelFilter():
                 granted = SubAckReasonCode(min(int(granted), 1))

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
+from tocsin.core.streams.demand import Demand
 from tocsin.model.stream import Metadata
 from tocsin.query import Query
 
@@ -40,11 +41,12 @@ class _Asked(Generic[Target, Options]):
 class Inquiries(Generic[Target, Options]):
     """The queries of one broker's clients and the streams that satisfy them.
 
-    ``touch`` is called with each topic whose subscribers change.
+    ``touch`` is called with each topic whose subscribers change; ``demand`` hears of the topics that queries want.
     """
 
-    def __init__(self, touch: Callable[[str], None]) -> None:
+    def __init__(self, touch: Callable[[str], None], demand: Demand[Hashable]) -> None:
         self._touch = touch
+        self._demand = demand
         self._asked: dict[str, _Asked[Target, Options]] = {}  # by id
         self.unknown: dict[str, _Asked[Target, Options]] = {}  # those without an answer of the coordinator
         self._of_topic: dict[str, dict[str, _Asked[Target, Options]]] = {}
@@ -60,6 +62,14 @@ class Inquiries(Generic[Target, Options]):
     def held(self) -> Iterator[tuple[str, int]]:
         """The queries that are asked, by id, and by how many."""
         return ((query, len(asked.targets)) for query, asked in self._asked.items())
+
+    def wanting(self) -> Iterator[tuple[str, str]]:
+        """The queries, by id, and the topics of each."""
+        return ((query, topic) for query, asked in self._asked.items() for topic in asked.topics or ())
+
+    def asking(self) -> Iterator[tuple[str, Collection[Target]]]:
+        """The queries, by id, and who asks each."""
+        return ((query, asked.targets.keys()) for query, asked in self._asked.items())
 
     def text(self, query: str) -> str | None:
         """The canonical text of a query that is asked here."""
@@ -132,6 +142,8 @@ class Inquiries(Generic[Target, Options]):
     def join(self, query: str, topic: str) -> None:
         asked = self._asked.get(query)
         if asked is not None and asked.topics is not None:
+            if topic not in asked.topics:
+                self._demand.want(query, (topic,))
             asked.topics[topic] = None
             self._of_topic.setdefault(topic, {})[query] = asked
             self._touch(topic)
@@ -146,6 +158,7 @@ class Inquiries(Generic[Target, Options]):
     def _part(self, query: str, topic: str) -> None:
         queries = self._of_topic[topic]
         del queries[query]
+        self._demand.release(query, (topic,))
         if not queries:
             del self._of_topic[topic]
 

@@ -62,6 +62,13 @@ class Left(Item, frozen=True, array_like=True, gc=False):
     after: int
 
 
+class Wanted(Item, frozen=True, array_like=True, gc=False):
+    """Whether other brokers want topics of a filter that clients of this broker asked about."""
+
+    query: str  # as the broker asked: ``DEMAND`` and the filter
+    wanted: bool
+
+
 class Described(Item, frozen=True, array_like=True, gc=False):
     """The metadata of a stream on which a client of this broker publishes."""
 
@@ -136,6 +143,7 @@ AnyItem = (
     | Joined
     | Changed
     | Left
+    | Wanted
     | Described
     | Refused
     | Backed
@@ -223,6 +231,10 @@ def _routes(item: Any) -> int:
     return ITEM_BYTES * (1 + len(item.added) + len(item.removed)) + texts + BROKER_BYTES * len(item.peers)
 
 
+def _wanted(item: Any) -> int:
+    return ITEM_BYTES + len(item.query)
+
+
 def _bypass(item: Any) -> int:
     return BROKER_BYTES * (1 + len(item.around) + len(item.peers))
 
@@ -243,5 +255,6 @@ _SIZES: Final[Mapping[type[Item], Callable[[Any], int]]] = {
     QuerySet: _set,
     Routes: _routes,
     Bypass: _bypass,
+    Wanted: _wanted,
     Carriers: _carriers,
 }

@@ -30,6 +30,7 @@ CARRIED_TOPIC = "$carried"  # for another broker (wire.relayed)
 PROBE_TOPIC = "$probe"  # bytes that go nowhere, over a connection that measures (core.links.prober)
 QUERY_PREFIX = "$query/"  # the messages of the streams that satisfy a query
 STREAMS_PREFIX = "$streams/"  # the set of these streams
+WANTED_PREFIX = "$wanted/"  # whether anybody subscribes to topics of the filter that follows
 CHANNEL_PREFIX = "$channel/"  # the results of a channel, with values for its parameters
 QUALITY_PREFIX = "$qos/"  # a request and a topic filter, or news (core.quality)
 QUALITY_NEWS = (

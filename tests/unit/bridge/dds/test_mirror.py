@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -133,6 +134,14 @@ def test_a_writer_is_mirrored_by_a_reader_that_matches_it() -> None:
     assert bench.subscribed == {"dds/$ask/#", "dds/$told/near/#"}
 
 
+@pytest.mark.parametrize("topic", ["x" * 1_020, "/".join("x" * 32), "a\x00b"])
+def test_an_endpoint_whose_topic_no_broker_takes_is_left_out(topic: str) -> None:
+    bench = Bench()
+    bench.tell(EndpointFound(endpoint=msgspec.structs.replace(writer("w1", KEPT), topic=topic)))
+    assert not bench.of(MakeReader)
+    assert "it is left out" in bench.mirror.problems["topics"]
+
+
 def test_samples_become_messages_of_the_quality_that_was_offered() -> None:
     bench = Bench()
     bench.tell(EndpointFound(endpoint=writer("w1", Quality(lifespan_ns=1_500_000_000, partitions=("hall",)))))
@@ -251,6 +260,14 @@ def test_late_readers_get_what_was_kept_and_nothing_twice() -> None:
     assert len([each for each in bench.seen if isinstance(each, Write)]) == 2
     assert bench.mirror.figures.repeated == 1
     assert not [each for each in bench.hear(asked) if isinstance(each, Replay)], "its own question"
+
+
+@pytest.mark.parametrize("name", ["a/b", "#", "x" * 1_020])
+def test_who_asks_under_a_name_that_is_none_gets_nothing(name: str) -> None:
+    far = Bench("far")
+    far.tell(EndpointFound(endpoint=writer("w1", KEPT)))
+    asked = Message("dds/$ask/Square", b"", 1, user_properties=(("tocsin-bridge", name),))
+    assert not [each for each in far.hear(asked) if isinstance(each, Replay)]
 
 
 def test_of_two_bridges_the_first_by_name_works() -> None:

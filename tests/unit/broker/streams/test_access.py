@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from mqtt5 import ConnectPacket, PubAckPacket, PublishPacket, TopicFilter
+from mqtt5 import ConnectPacket, PubAckPacket, PublishPacket, SubAckPacket, SubscribePacket, TopicFilter
 
 from tests.unit.broker.coordination import coordinator
 from tests.unit.broker.guarded import GuardedDoor
@@ -108,3 +108,14 @@ async def test_who_may_not_publish_to_a_topic_may_not_describe_it(door: GuardedD
     for topic, code in (("secret/1", 0x87), ("open/1", 0)):
         peer.send(PublishPacket(f"$meta/{topic}", b'{"kind": "lamp"}', qos=ONE, packet_id=1))
         assert int((await peer.first(PubAckPacket)).reason_code) == code
+
+
+async def test_only_those_who_may_publish_on_all_of_it_may_ask(door: GuardedDoor) -> None:
+    reader = await door.peer("r")
+    names = ("open/#", "open/1", "secret/1", "#", "+/1", "secret/#")
+    reader.send(SubscribePacket(1, [TopicFilter(f"$wanted/{each}") for each in names]))
+    codes = [int(code) for code in (await reader.first(SubAckPacket)).reason_codes]
+    assert codes == [0, 0, 0x80, 0x80, 0x80, 0x80]
+    bob = await door.peer(connect=ConnectPacket("b", username="bob", password=b"builder"))
+    bob.send(SubscribePacket(1, [TopicFilter("$wanted/secret/+")]))
+    assert [int(code) for code in (await bob.first(SubAckPacket)).reason_codes] == [0]

@@ -21,6 +21,7 @@ from mqtt5 import (
     UnsubAckPacket,
     UnsubscribePacket,
 )
+from structlog.testing import capture_logs
 
 from tests.unit.broker.coordination import coordinator
 from tests.unit.broker.harness import Door, Peer, until
@@ -246,6 +247,15 @@ async def test_a_description_is_acknowledged_when_it_is_durable_or_refused(
     peer.send(PublishPacket("$meta/a", payload))
     await nothing_more(peer)
     assert network.here.exchange.statistics()["descriptions_refused"] == (3 if code else 0)
+
+
+async def test_a_client_that_is_always_refused_does_not_fill_the_log(network: Network) -> None:
+    peer = await network.here.peer("p")
+    with capture_logs() as lines:
+        for _ in range(4):
+            assert await describe(peer, "a", b"[1]") == 0x99
+    said = [each["log_level"] for each in lines if each["event"] == "words for the broker were refused"]
+    assert said == ["info", "debug", "debug", "debug"]
 
 
 async def test_a_client_of_the_old_protocol_is_acknowledged_and_keeps_its_connection(

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tocsin.core.forwarding.table import ForwardingTable, Subscription
+from tocsin.core.streams.demand import Demand
 from tocsin.core.streams.query_subscriptions import Inquiries
 from tocsin.query import Query, parse
 
@@ -17,7 +18,7 @@ NAMES = ("one", "two")
 
 
 def test_an_unknown_query_judges_each_message_by_what_it_says_of_itself() -> None:
-    inquiries: Inquiries[str, int] = Inquiries(lambda topic: None)
+    inquiries: Inquiries[str, int] = Inquiries(lambda topic: None, Demand(lambda: ()))
     assert inquiries.ask("anna", "q", QUERIES[0], 1)
     assert not inquiries.ask("anna", "q'", QUERIES[0], 2)
     assert set(inquiries.unknown) == {QUERIES[0].id}
@@ -28,7 +29,7 @@ def test_an_unknown_query_judges_each_message_by_what_it_says_of_itself() -> Non
 
 
 def test_what_the_coordinator_says_of_a_query_that_nobody_asks_is_ignored() -> None:
-    inquiries: Inquiries[str, int] = Inquiries(lambda topic: None)
+    inquiries: Inquiries[str, int] = Inquiries(lambda topic: None, Demand(lambda: ()))
     inquiries.know("q", ["a"])
     inquiries.join("q", "a")
     inquiries.leave("q", "a")

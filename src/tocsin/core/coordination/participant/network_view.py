@@ -27,6 +27,7 @@ from typing import Final
 
 from tocsin.core.coordination.participant.signals import (
     BackupsKnown,
+    DemandKnown,
     DestinationsChanged,
     DetoursChanged,
     Promoted,
@@ -59,6 +60,7 @@ from tocsin.wire.internal.notices import (
     QuerySet,
     Routes,
     TakeOver,
+    Wanted,
 )
 
 TOPICS_MAX: Final = 4_096  # streams that are not judged again; the oldest goes
@@ -79,6 +81,7 @@ class NetworkView:
         self._routes_to: Counter[str] = Counter()  # peer or tier → how many routes lead there; never 0
         # Query → topic → metadata, of each query that was answered.
         self.sets: dict[str, dict[str, Metadata]] = {}
+        self.demands: dict[str, bool] = {}  # the same of questions who wants a filter: whether others do
         self._describes = False  # something was ever said of streams that are published here
         self.vacancies: dict[str, Moved] = {}  # lost brokers, and their stand-ins
         self.replaced: dict[str, BrokerInfo] = {}  # brokers whose names standbys have, with those
@@ -109,6 +112,7 @@ class NetworkView:
     def forget(self, query: str) -> None:
         """Nobody here asks this query any more."""
         self.sets.pop(query, None)
+        self.demands.pop(query, None)
 
     def apply(self, items: Iterable[Item], queries: Mapping[str, str], *, fresh: bool) -> list[Effect]:
         """Take all that a notice tells; ``queries`` are those that are asked here now."""
@@ -141,6 +145,10 @@ class NetworkView:
                         partial = {}
                 case Joined() | Changed() | Left() if item.query in queries:
                     effects += self._take(item)
+                case Wanted(query=query, wanted=wanted) if query in queries:
+                    if self.demands.get(query) is not wanted:
+                        self.demands[query] = wanted
+                        effects.append(DemandKnown(query=query, wanted=wanted))
                 case Backed() if item != self._backed:
                     moved = (item.local, item.remote) != (self._backed.local, self._backed.remote)
                     known, self._backed = _backups_known(self._backed), item

@@ -240,6 +240,13 @@ class QuerySetKnown(Effect, frozen=True, kw_only=True):
     streams: Mapping[str, Metadata]
 
 
+class DemandKnown(Effect, frozen=True, kw_only=True):
+    """Whether other brokers want topics of a filter that clients here asked about: the answer, or a change of it."""
+
+    query: str  # ``DEMAND`` and the filter
+    wanted: bool
+
+
 class StreamJoined(Effect, frozen=True, kw_only=True):
     """A stream satisfies a query from now on; its messages come after this."""
 

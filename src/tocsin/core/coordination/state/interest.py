@@ -1,7 +1,8 @@
 """The brokers' interests, and the routes that follow from them.
 
 What a broker **wants** is its topic filters and the topics of the streams that satisfy its queries. The same text
-may be wanted for several reasons: they are counted, and the route plan hears of the first and of the last.
+may be wanted for several reasons: they are counted, and the route plan hears of the first and of the last. So does the
+**demand**, which knows for filters that somebody asked about (``$wanted/…``) which brokers want topics of them.
 
 Cost: each change costs the reasons that come or go, and what ``core.forwarding.routes`` says of those that are first or
 last.
@@ -10,11 +11,12 @@ last.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import TypeVar
 
 from tocsin.core.forwarding.routes import RouteChange, RoutePlan
+from tocsin.core.streams.demand import Demand
 from tocsin.core.tiers.slots import is_gate
 from tocsin.model.network import BrokerInfo, Route
 from tocsin.wire.internal.commands import split
@@ -29,6 +31,7 @@ class Interest:
 
     def __init__(self) -> None:
         self.plan = RoutePlan()
+        self.demand: Demand[str] = Demand(self._held)
         self._reasons: dict[str, Counter[str]] = {}  # broker → what it wants, and for how many reasons
         self._changed: dict[
             str, dict[str, bool]
@@ -45,13 +48,14 @@ class Interest:
         before = self.plan.brokers.get(info.id)
         if before is not None and before != info:
             self._readdressed[info.id] = None
+        self.demand.release(info.id, self._reasons.get(info.id, ()))
         self._reasons[info.id] = Counter()
         self._changed.pop(info.id, None)
         self._note(self.plan.join(info, ()))
         self._moved.pop(info.id, None)  # it is told everything
 
     def leave(self, broker: str) -> None:
-        del self._reasons[broker]
+        self.demand.release(broker, self._reasons.pop(broker))
         self._changed.pop(broker, None)
         self._moved.pop(broker, None)
         self._readdressed.pop(broker, None)
@@ -68,6 +72,7 @@ class Interest:
             reasons[text] += 1
             if reasons[text] == 1:
                 _flip(changed, text, True)
+                self.demand.want(broker, (text,))
 
     def release(self, broker: str, texts: Iterable[str]) -> None:
         """One reason less."""
@@ -77,6 +82,7 @@ class Interest:
             if not reasons[text]:
                 del reasons[text]
                 _flip(changed, text, False)
+                self.demand.release(broker, (text,))
 
     def settle(self) -> Mapping[str, Sequence[Routes]]:
         """The changes for each broker since the last call, in pieces; brokers share what is alike."""
@@ -106,6 +112,10 @@ class Interest:
     def all(self, broker: str) -> list[Routes]:
         """Every route of a broker, in pieces."""
         return self._routes(dict.fromkeys(self.plan.routes(broker), True))
+
+    def _held(self) -> Iterator[tuple[str, str]]:
+        """The brokers, and what each wants."""
+        return ((broker, text) for broker, reasons in self._reasons.items() for text in reasons)
 
     def _note(self, changes: Mapping[str, RouteChange]) -> None:
         moved = self._moved

@@ -227,7 +227,7 @@ def _items(state: State) -> Iterator[_Item]:
     for name, c in presence.clients.items():
         yield _Client(name, c.broker, c.cluster, c.expiry_s, c.epoch, c.until_us)
     for query in sorted(state.askers):
-        yield _Query(query, state.matching.text(query))
+        yield _Query(query, state.text(query))
     for topic, s in presence.streams.items():
         first, *further = split(list(s.publishers), _bytes)
         yield _Stream(topic, s.keys, s.origin, first, s.permanent, s.after, s.absent_us, s.owner)
@@ -299,6 +299,7 @@ def rebuild(pieces: Iterable[bytes], size: int) -> Generator[None, None, State]:
                         yield
             except KeyError as error:
                 raise Malformed(f"not a snapshot: it does not say who {error} is") from None
+    state.interest.demand.settle()
     if number != expected:
         raise Malformed(f"not a snapshot: {number} items of {expected}")
     return state
@@ -315,7 +316,7 @@ def _put_back(state: State, item: _AnyItem, size: int) -> Iterator[int]:
             client.until_us = item.until_us
             state.presence.restore_client(item.id, client)
         case _Query():
-            state.matching.add(item.id, item.text)
+            state.admit(item.id, item.text)
         case _Stream():
             _put_back_stream(state, item)
         case _Publishers(topic=topic, publishers=publishers):

@@ -10,6 +10,8 @@ them (a **row**): brokers that are lost together are one change of routes, and n
 Invariants:
 
 - the matching holds exactly the queries of the brokers and the streams that are present;
+- the demand (``interest``) counts for exactly the filters that brokers ask about. To them these are queries, too, with
+  ids of their own (``asks_demand``);
 - a broker wants its filters, and each stream of each of its queries whose messages are asked for, for one reason each;
 - a query for messages is told the topics of streams, and a listing their metadata as well;
 - for each broker the commands of one incarnation were applied, 1, 2, 3 … without a gap; incarnations only grow.
@@ -30,8 +32,9 @@ from tocsin.core.coordination.state.matching import Matching, Turn
 from tocsin.core.coordination.state.publishers import Keys, PublisherDirectory
 from tocsin.core.coordination.state.spending import Spending
 from tocsin.core.coordination.state.tiers import Tiers
+from tocsin.core.streams.demand import anybody
 from tocsin.model.network import BrokerInfo
-from tocsin.model.stream import LISTING, SYSTEM_KEYS, Diff
+from tocsin.model.stream import DEMAND, LISTING, SYSTEM_KEYS, Diff
 from tocsin.model.versions import LEVEL_0_1_0, Levels, common, fits
 from tocsin.wire.internal import notices
 from tocsin.wire.internal.commands import (
@@ -382,7 +385,7 @@ class State:
             problem = None
             if users and query not in member.queries:
                 problem = self.spending.problem(users[place], self.clock_us, self.limits)
-            if problem is None and query not in self.matching:
+            if problem is None and query not in self.askers:
                 problem = self._add_query(query, text)
             if problem is not None:
                 outcome.tell(broker, notices.Refused(query, problem))
@@ -392,7 +395,7 @@ class State:
                 self.askers.setdefault(query, {})[broker] = None
                 if wants_messages(query):
                     self.interest.want(broker, self.matching.topics(query))
-            for item in self._query_set(query):
+            for item in self._answer(query, broker):
                 outcome.tell(broker, item)
         self._drop_queries(broker, [each for each in dict.fromkeys(removed) if each in member.queries])
         for each in removed:
@@ -401,13 +404,34 @@ class State:
     def _add_query(self, query: str, text: str) -> str | None:
         """Have a query matched; returns a problem if there is no room for it."""
         limits = self.limits
-        if len(self.matching) >= limits.queries_max:
+        if len(self.askers) >= limits.queries_max:
             return f"there are {limits.queries_max} queries already"
-        self.matching.add(query, text)
-        if limits.queries_max_bytes and self.matching.cost > limits.queries_max_bytes:
-            self.matching.remove(query)
+        self.admit(query, text)
+        if limits.queries_max_bytes and self._queries_cost() > limits.queries_max_bytes:
+            self._dismiss(query)
             return f"all queries and their streams may take {limits.queries_max_bytes} bytes together"
         return None
+
+    def _queries_cost(self) -> int:
+        return self.matching.cost + self.interest.demand.cost
+
+    def admit(self, query: str, text: str) -> None:
+        """Have a query answered from here on."""
+        if asks_demand(query):
+            self.interest.demand.ask(query.removeprefix(DEMAND))
+        else:
+            self.matching.add(query, text)
+
+    def _dismiss(self, query: str) -> None:
+        """Nobody asks a query any more."""
+        if asks_demand(query):
+            self.interest.demand.withdraw(query.removeprefix(DEMAND))
+        else:
+            self.matching.remove(query)
+
+    def text(self, query: str) -> str:
+        """The text of a query that some broker asks."""
+        return query.removeprefix(DEMAND) if asks_demand(query) else self.matching.text(query)
 
     def _drop_queries(self, broker: str, queries: list[str], *, release: bool = True) -> None:
         for query in queries:
@@ -417,7 +441,7 @@ class State:
             del askers[broker]
             if not askers:
                 del self.askers[query]
-                self.matching.remove(query)
+                self._dismiss(query)
 
     def _declare(self, outcome: Outcome, info: BrokerInfo, number: int, command: Streams) -> None:
         client, presence, now_us = command.client, self.presence, self.clock_us
@@ -446,7 +470,7 @@ class State:
         if user is None or diff is None or (known and not diff):
             return None
         most = limits.queries_max_bytes
-        if most and self.matching.cost > 2 * most:
+        if most and self._queries_cost() > 2 * most:
             return f"the streams of queries take more than {2 * most} bytes already"
         return self.spending.problem(user, self.clock_us, limits)
 
@@ -476,6 +500,7 @@ class State:
         for told, brokers in alike.values():
             outcome.announce(brokers, told)
             heard.update(brokers)
+        self._tell_demand(outcome)
         if speakers:
             outcome.concern(speakers, frozenset(heard))
 
@@ -519,7 +544,20 @@ class State:
             outcome.tell(broker, item)
             heard.add(broker)
 
-    def _query_set(self, query: str) -> list[notices.Item]:
+    def _tell_demand(self, outcome: Outcome) -> None:
+        """Tell those who asked about a filter that others want it now, or that nobody else does any more."""
+        for topic_filter, before, after in self.interest.demand.settle():
+            query = DEMAND + topic_filter
+            for broker in self.askers[query]:
+                wanted = anybody(after, broker)
+                if wanted != anybody(before, broker):
+                    outcome.tell(broker, notices.Wanted(query, wanted))
+
+    def _answer(self, query: str, broker: str) -> list[notices.Item]:
+        """The answer to a query that a broker asks."""
+        if asks_demand(query):
+            demand = self.interest.demand
+            return [notices.Wanted(query, demand.is_wanted(query.removeprefix(DEMAND), broker))]
         known = self.presence.streams
         streams = [(topic, _for(query, known[topic].metadata)) for topic in self.matching.topics(query)]
         runs = split(streams, lambda each: len(each[0]) * 4 + _bytes(each[1]))
@@ -529,7 +567,7 @@ class State:
     def _everything(self, broker: str) -> list[notices.Item]:
         items: list[notices.Item] = list(self.interest.all(broker))
         for query in sorted(self.members[broker].queries):
-            items += self._query_set(query)
+            items += self._answer(query, broker)
         items += (notices.Described(topic, keys) for topic, keys in self.presence.described_at(broker))
         items += self.survival.everything(broker, self._infos())
         items += self.detours.everything(broker, self._infos())
@@ -549,7 +587,12 @@ def _is_of_row(command: Logged) -> bool:
 
 def wants_messages(query: str) -> bool:
     """Whether a query is asked for the messages of its streams, and not only for the set of them."""
-    return not query.startswith(LISTING)
+    return not query.startswith((LISTING, DEMAND))
+
+
+def asks_demand(query: str) -> bool:
+    """Whether a query asks who wants a filter, and not for streams."""
+    return query.startswith(DEMAND)
 
 
 def _for(query: str, metadata: Keys) -> Keys:

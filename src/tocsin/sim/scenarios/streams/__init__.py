@@ -2,7 +2,8 @@
 
 Clients speak MQTT to brokers as they ship: with their gates, forwarding tables, listings and links, and the message log
 that every broker follows at its own pace. Subscribers listen to the set of a query and to its messages; some of them
-are slow now and then, and get what the log has later.
+are slow now and then, and get what the log has later. Askers want to know whether anybody else wants topics of a
+filter, while listeners subscribe to some, and unsubscribe.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from tocsin.sim.faults.plan import Profile
 from tocsin.sim.process.stage import NETWORK, Stage, configured
 from tocsin.sim.runs.invariants import AllRunning, Invariant
 from tocsin.sim.runs.scenario import scenario
+from tocsin.sim.scenarios.streams.asking import let_ask
 from tocsin.sim.scenarios.streams.clients import Heard, let_act
-from tocsin.sim.scenarios.streams.promises import Complete, InTurn, NothingWaits
+from tocsin.sim.scenarios.streams.promises import Complete, InTurn, NothingWaits, Truthful
 from tocsin.sim.world import World
 
 HUBS: Final = ("north-hub", "south-hub")
@@ -47,4 +49,11 @@ def build(world: World) -> list[Invariant]:
     stage.add_brokers()
     heard = Heard()
     readers = let_act(world, heard, BROKERS, TROUBLE_US)
-    return [InTurn(heard), Complete(heard, readers), NothingWaits(BROKERS), AllRunning()]
+    askers = let_ask(world, BROKERS, TROUBLE_US)
+    return [
+        InTurn(heard),
+        Complete(heard, readers),
+        NothingWaits(BROKERS),
+        Truthful(BROKERS, askers),
+        AllRunning(),
+    ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from tocsin.core.delivery.wanted import overlap
+from tocsin.core.filters import interest_of
 from tocsin.model.publication import decode_publication
 from tocsin.model.stream import Metadata
 from tocsin.model.subjects import said_reference
@@ -12,6 +14,7 @@ from tocsin.ports import Entry
 from tocsin.sim.process.broker import broker_at
 from tocsin.sim.process.stage import LOG
 from tocsin.sim.runs.invariants import Invariant
+from tocsin.sim.scenarios.streams.asking import Asker
 from tocsin.sim.scenarios.streams.clients import NAMES, Heard, Message, Publisher, Reader
 from tocsin.sim.world import World
 
@@ -148,6 +151,39 @@ class NothingWaits(Invariant):
             publisher = world.machine(name)
             if isinstance(publisher, Publisher) and publisher.connected and publisher.unanswered:
                 self.broken(f"{name} waits for {len(publisher.unanswered)} answers")
+
+
+class Truthful(Invariant):
+    """In the end every asker knows whether anybody else wants topics of its filter."""
+
+    name = "askers know whether they are wanted"
+
+    def __init__(self, brokers: Sequence[str], askers: Sequence[Asker]) -> None:
+        self._brokers = brokers
+        self._askers = askers
+        self.looked: list[bool] = []  # the answers that were right
+
+    def finish(self, world: World) -> None:
+        wanted: list[tuple[str, str]] = []  # client, and filter or topic
+        for name in self._brokers:
+            broker = broker_at(world, name)
+            if broker is not None:
+                wanted += broker.parts.exchange.wanting()
+        for asker in self._askers:
+            if asker.live and asker.subscribed:
+                others = [
+                    each for who, each in wanted if who != asker.name and _overlap(each, asker.question)
+                ]
+                if asker.wanted is not bool(others):
+                    self.broken(
+                        f"{asker.name} at {asker.at} was told {asker.wanted} of {asker.question}: {others}"
+                    )
+                self.looked.append(bool(others))
+
+
+def _overlap(wanted: str, asked: str) -> bool:
+    pattern = interest_of(wanted).pattern
+    return not pattern.startswith("$") and overlap(pattern, asked)
 
 
 def _metadata(message: Message | None) -> Metadata | None:

@@ -29,7 +29,7 @@ from tocsin.runtime.network.plan import BROKER_STAGE
 from tocsin.runtime.network.supervisor import Plan, Supervisor, log_path
 from tocsin.store.jetstream.store import JetStreamStore
 from tocsin_demo.network import wait_until_ready
-from tocsin_labs.landmark.chronicle import Chronicle
+from tocsin_labs.chronicle import Chronicle
 
 STORE: Final = "store-1"  # the process of the store's only server
 AT_ONCE: Final = 8  # brokers that are started at a time: each computes for more than a second
@@ -88,6 +88,11 @@ class Fleet:
         broker = self.brokers[name]
         return broker.host, broker.port
 
+    @property
+    def state(self) -> Path:
+        """The directory in which its processes have their sockets for faults."""
+        return self._directory.path
+
     def link_port(self, name: str) -> int:
         """By which port the others know a broker."""
         return self.brokers[name].link_port
@@ -108,6 +113,12 @@ class Fleet:
                 assert name not in self._brokers, "runs already"
                 self._brokers[name] = Kept((self._plans[broker_address(name)],), self._directory)
             await asyncio.gather(*(self._brokers[name].ready() for name in some))
+
+    async def stop(self, name: str) -> None:
+        """Stop a broker in order (SIGTERM), and leave it away."""
+        kept = self._brokers.pop(name)
+        self._killed.append(kept)
+        await kept.close()
 
     def kill(self, names: Sequence[str]) -> float:
         """Kill brokers (SIGKILL), all at once, and leave them dead; when that was (monotonic, seconds)."""

@@ -17,7 +17,7 @@ from tocsin.wire.internal.commands import (
     encode_batch,
     encode_command,
 )
-from tocsin_labs.landmark.chronicle import Chronicle
+from tocsin_labs.chronicle import Chronicle
 
 DEADLINE_S = 10.0
 PLACES = StoreNames("lab")

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from tocsin.errors import OperatorError
-from tocsin_labs.landmark.fleet import BROKER_BYTES, check_room
+from tocsin_labs.fleet import BROKER_BYTES, check_room
 
 
 def test_more_brokers_than_memory_holds_are_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,66 @@
+"""``tocsin lab pubsubcoord`` in its quick form: networks, delays and failures are real; figures are not looked at."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+DEADLINE_S = 170.0
+COMMAND = (sys.executable, "-m", "tocsin", "lab", "pubsubcoord")
+
+
+def lab(out: Path, *options: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    command = [*COMMAND, "--out", str(out), *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+    written = out / "results.json"
+    return done, json.loads(written.read_text()) if written.exists() else {}
+
+
+def test_messages_take_the_emulated_delays_and_local_ones_stay_in_their_lan(tmp_path: Path) -> None:
+    done, found = lab(tmp_path, "--quick", "--only", "locality")
+    assert done.returncode == 0, done.stderr
+    assert "not to be compared" in " ".join(done.stdout.split())
+    assert [each["system"] for each in found["points"]] == ["tocsin", "nats"]
+    for each in found["points"]:
+        heard = each["heard"]
+        assert heard["sent"] > 0
+        assert (heard["lost"], heard["doubled"], heard["disordered"]) == (0, 0, 0)
+        assert heard["local_ms"]["p50"] >= 20
+        assert heard["across_ms"]["p50"] >= 100
+    (kept,) = found["kept"]
+    for_each = (kept["local_bytes_s"] - kept["rest_bytes_s"]) / kept["messages_s"]
+    assert for_each < 5, "a message has 64 bytes, so none was on a link"
+
+
+def test_a_drained_hub_loses_nothing_and_a_killed_one_is_replaced(tmp_path: Path) -> None:
+    done, found = lab(tmp_path, "--quick", "--only", "failure")
+    assert done.returncode == 0, done.stderr
+    drained, killed = found["failures"]
+    for each in (drained, killed):
+        assert each["part"] > 0
+        assert each["heard"]["doubled"] == 0
+        assert each["heard"]["bins"][-1] > 0, "messages still come at the end"
+    assert (drained["heard"]["lost"], drained["heard"]["disordered"]) == (0, 0)
+    assert (
+        "| Failure, a hub is killed | longest silence of a topic (ms) |"
+        in (tmp_path / "summary.md").read_text()
+    )
+
+
+def test_every_join_comes_into_force(tmp_path: Path) -> None:
+    done, found = lab(tmp_path, "--quick", "--only", "joining")
+    assert done.returncode == 0, done.stderr
+    assert [each["told"]["joins"] for each in found["joined"]] == [100, 200]
+    for each in found["joined"]:
+        assert each["told"]["missing"] == 0
+        assert each["log_bytes"] > 0
+
+
+def test_a_bad_option_is_refused_in_words(tmp_path: Path) -> None:
+    done, found = lab(tmp_path, "--only", "nothing")
+    assert done.returncode == 2
+    assert "locality" in done.stderr and "Traceback" not in done.stderr
+    assert found == {}
