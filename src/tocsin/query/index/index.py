@@ -2,7 +2,7 @@
 
 **Many standing queries, one change of metadata.** ``QueryIndex`` holds queries under ids. ``matching`` says which ones
 are true of some metadata, ``change`` which ones become true or cease to be when metadata changes. Both narrow the
-queries down by a tree (``index_tree``) and then ask each one that is left: the tree may give too many, but must leave
+queries down by a tree (``tree``) and then ask each one that is left: the tree may give too many, but must leave
 none out. Neither keeps anything about streams: the caller holds the ids that are true of each stream, adds ``entered``,
 takes away ``left``, and finds those that stayed true and mention a changed key by ``touched``.
 

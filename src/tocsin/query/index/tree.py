@@ -18,7 +18,7 @@ or it is divided and has an ``Inner``.
 
 Two walks. ``holding`` goes down along all tokens of some metadata. ``turning`` is for metadata of which some keys
 changed: along unchanged tokens it goes on only where a changed key is mentioned, and at a divided node it asks for
-those that stayed there and that the change concerns (``index_watch``); a token that came or went leads over to
+those that stayed there and that the change concerns (``watch``); a token that came or went leads over to
 ``holding``.
 
 Cost, with d divided nodes on the way and t tokens of the metadata: d × t look-ups, at most ``LIST_MAX`` queries for
