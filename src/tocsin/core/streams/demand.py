@@ -4,8 +4,8 @@ A filter is **asked** about when somebody wants to know whether anybody subscrib
 For each such filter this counts who wants how many filters that overlap it. The coordinator counts brokers, a broker
 its clients and their queries, with the same class.
 
-Who asks nothing pays nothing: while no filter is asked about, nothing is kept. The first question has all that is
-wanted indexed (``held``), the last one to go drops it.
+Who asks nothing pays nothing: before the first question nothing is kept. The first question has all that is wanted
+indexed (``held``), once: a client that asks and stops asking, again and again, has it done once all the same.
 
 Cost, while somebody asks: a wanted filter that comes or goes costs its levels and the questions that it overlaps; a
 question costs the wanted filters that overlap it, once, however many ask it.
@@ -45,6 +45,7 @@ class Demand(Generic[Who]):
             str, frozenset[Who]
         ] = {}  # … how that was at the last ``settle``, where it changed
         self._text_bytes = 0
+        self._indexed = False  # what is wanted is, since the first question
 
     def __len__(self) -> int:
         return len(self._counts)
@@ -60,7 +61,8 @@ class Demand(Generic[Who]):
         """Count for this filter from now on."""
         if topic_filter in self._counts:
             return
-        if not self._counts:
+        if not self._indexed:
+            self._indexed = True
             for who, name in self._held():
                 self._add(who, name)
         self._asked.add(topic_filter)
@@ -76,9 +78,6 @@ class Demand(Generic[Who]):
         self._before.pop(topic_filter, None)
         self._asked.remove(topic_filter)
         self._text_bytes -= len(topic_filter)
-        if not self._counts:
-            self._wanted = FilterTree()
-            self._wanting.clear()
 
     def is_wanted(self, topic_filter: str, but: Who) -> bool:
         """Whether anybody wants something of a filter, beside the one who asks."""
@@ -88,7 +87,7 @@ class Demand(Generic[Who]):
 
     def want(self, who: Who, names: Iterable[str]) -> None:
         """Each of these is wanted for one reason more."""
-        if self._counts:
+        if self._indexed:
             for name in names:
                 topic_filter = self._add(who, name)
                 if topic_filter is not None:
@@ -98,7 +97,7 @@ class Demand(Generic[Who]):
 
     def release(self, who: Who, names: Iterable[str]) -> None:
         """One reason less."""
-        if self._counts:
+        if self._indexed:
             for name in names:
                 topic_filter = self._remove(who, name)
                 if topic_filter is not None:

@@ -112,17 +112,17 @@ async def test_a_query_wants_the_streams_that_satisfy_it(network: Network, far: 
     assert await told(source) is False
 
 
-async def test_nothing_is_kept_when_nobody_asks(network: Network) -> None:
+async def test_no_question_is_kept_when_nobody_asks(network: Network) -> None:
     source = await asker(network)
     assert await told(source) is False
     demand = network.coordinator.replica.interest.demand
     reader = await network.there.peer("r")
     await reader.subscribe(TopicFilter("hall/1"))
     assert await told(source) is True
-    assert len(demand) == 1 and demand._wanting
+    assert len(demand) == 1
     source.send(UnsubscribePacket(7, ["$wanted/hall/+"]))
     await until(lambda: not len(demand))
-    assert not demand._wanting and not network.coordinator.replica.askers
+    assert not demand.cost and not network.coordinator.replica.askers
     assert not network.here.exchange.queries.statistics()["demands"]
 
 
