@@ -23,8 +23,7 @@ DOES: Final[dict[Way, str]] = {
     "killed": "a hub is killed",
     "frozen": "a hub is frozen",
 }
-LEAVES_S: Final = 1.0  # from when a hub is empty until it is stopped
-EMPTY_PART: Final = 0.7  # of the time after an order to drain, in which the hub should be empty
+LEAVES_S: Final = 1.0  # from when a hub is empty until it is stopped, and at least from then to the end
 INTERRUPTED: Final = 3.0  # periods: a topic with a longer silence counts as interrupted
 
 
@@ -73,7 +72,7 @@ async def _case(plan: Plan, network: Lans, way: Way) -> Failed:
         await asyncio.sleep(failure.before_s)
         happened_s = time.monotonic()
         empty_s = await _happen(network, way, hub, failure)
-        await asyncio.sleep(max(0.0, happened_s + failure.after_s - time.monotonic()))
+        await asyncio.sleep(max(LEAVES_S, happened_s + failure.after_s - time.monotonic()))
         heard = await running.end()
     return Failed(
         way=way,
@@ -92,7 +91,7 @@ async def _happen(network: Lans, way: Way, hub: str, failure: Failure) -> float 
     match way:
         case "drained":
             await network.drain(hub)
-            if not await network.emptied(hub, failure.after_s * EMPTY_PART):
+            if not await network.emptied(hub, failure.empty_s):
                 return None
             empty_s = time.monotonic() - began_s
             await asyncio.sleep(LEAVES_S)  # what is on its way goes through it

@@ -51,6 +51,7 @@ class Failure(msgspec.Struct, frozen=True):
     before_s: float = 3.0  # of each case, until something happens
     after_s: float = 12.0
     frozen_s: float = 6.0
+    empty_s: float = 30.0  # at most, from an order to drain until the hub is empty
     even_s: float = 30.0  # at most, until all hubs carry their part
 
 
@@ -82,7 +83,9 @@ QUICK = Plan(
     wan=Wan(lans=2, hubs=2),
     load=Load(warm_s=0.5, settle_s=1.0),
     locality=Locality(topics=(10,), localities=(0.5,), lasts_s=1.5),
-    failure=Failure(ways=("drained", "killed"), topics=10, before_s=0.5, after_s=4.0, even_s=2.0),
+    failure=Failure(
+        ways=("drained", "killed"), topics=10, before_s=0.5, after_s=3.0, empty_s=3.0, even_s=2.0
+    ),
     joining=Joining(joins=(100, 200), rate=200, topics=100, edges=4, publishers=1, hubs=1),
 )
 
