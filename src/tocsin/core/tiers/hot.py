@@ -41,9 +41,9 @@ def part(
     members: Collection[str],
 ) -> dict[str, tuple[str, ...]]:
     """The topics that are to be apart, and the members that carry each. ``load`` is what each member carries now."""
-    if not members:
+    mean = sum(load.values()) / len(members) if members else 0.0
+    if not mean:
         return dict(apart)
-    mean = sum(load.values()) / len(members)
     left = dict.fromkeys(sorted(members), 0.0) | {each: load.get(each, 0.0) for each in members}
     found: dict[str, tuple[str, ...]] = {}
     ordered = sorted(topics.items(), key=lambda each: (-each[1].weight, each[0]))

@@ -209,8 +209,11 @@ class Strategy:
         self.kind = kind
 
     def carried(self, wanted: Wanted, load: TierLoad) -> dict[str, float]:
-        """What each member carries."""
-        return self._draft(wanted, load).load
+        """What each member carries, with what comes to it from those that leave."""
+        draft = self._draft(wanted, load)
+        if draft.members:
+            draft.house()
+        return draft.load
 
     def strain(self, wanted: Wanted, load: TierLoad) -> float:
         """How far the tier is from what this strategy wants; slots should move above ACT."""

@@ -17,7 +17,7 @@ from tocsin.core.coordination.leader.placing import (
 )
 from tocsin.ports import Change
 from tocsin.wire.internal.commands import Lost, Placed
-from tocsin.wire.internal.control import Load, SlotLoad
+from tocsin.wire.internal.control import Load, SlotLoad, TopicLoad
 
 
 class Leader:
@@ -94,6 +94,23 @@ def test_a_member_that_has_no_routes_yet_carries_nothing() -> None:
     leader.ready.add("hub-2")
     leader.wait()
     assert leader.carried == [512, 512]
+
+
+def test_a_member_that_carries_everything_can_be_emptied() -> None:
+    """The others bring nothing yet, by which a part of the load could be measured."""
+    leader = Leader("east", "hub-1", "hub-2")
+    leader.wait()
+    busy = [slot for slot in range(1_024) if leader.carrier(slot) == "hub-1"][:18]
+    rows = tuple(SlotLoad(slot, 20, 0, 1) for slot in busy)
+    busiest = (TopicLoad("line/1", 20, 0, 1),)
+    leader.placing.heard(Load("hub-1", 1, 0, 360, 0, 0, (), rows, busiest), leader.now_us)
+    leader.placing.heard(Load("hub-2", 1, 0, 0, 0, 0), leader.now_us)
+    leader.emptied = {"hub-1"}
+    for _ in range(4):
+        leader.now_us += LOOK_US
+        for placed in leader.placing.look(leader.now_us):
+            leader.net.apply(placed)
+    assert leader.carried == [0, 1_024]
 
 
 def test_an_emptied_member_gives_its_slots_up_and_gets_them_back() -> None:
