@@ -121,8 +121,8 @@ def untold_deputies(patch: pytest.MonkeyPatch) -> None:
     """Brokers are told of carriers, and not of deputies."""
     after = Slots.after
 
-    def without(self: Slots, moves: Mapping[int, tuple[str, str]]) -> Slots:
-        return after(self, {slot: (carrier, "") for slot, (carrier, _) in moves.items()})
+    def without(self: Slots, moves: Mapping[int, tuple[str, str]], apart: Any = None) -> Slots:
+        return after(self, {slot: (carrier, "") for slot, (carrier, _) in moves.items()}, apart)
 
     told = type("Told", (Slots,), {"after": without}, frozen=True)
     patch.setattr(network_view, "Slots", told)

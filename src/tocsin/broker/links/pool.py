@@ -66,6 +66,8 @@ class LinkPool:
         for peer, info in wanted.items():
             if peer in self._leaving:
                 self._leaving.pop(peer).cancel()
+            if peer in self._calls:
+                self._calls[peer].hurry()  # it may be back, and have something for this broker
             link = self.links.get(peer)
             if link is not None and (
                 link.info != info or link.quiet > (peer in quiet)

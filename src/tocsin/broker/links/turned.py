@@ -119,6 +119,10 @@ class OutwardCall:
     def open(self) -> None:
         self._line.open()
 
+    def hurry(self) -> None:
+        """Dial now, if only the back-off is waited for."""
+        self._line.hurry()
+
     def close(self) -> None:
         self._line.close()
 

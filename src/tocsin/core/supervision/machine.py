@@ -20,15 +20,19 @@ Transitions of ``Supervision``:
 
     new       Started → starting, running
               StopAsked → stopping, stopped
-    starting  ChildStarted, TimerFired
+              ChildWanted → nothing
+    starting  ChildWanted → nothing
+              ChildStarted, TimerFired
               ChildReported → running
               ChildEnded, StopAsked → stopping, stopped
-    running   ChildStarted, ChildReported, ChildEnded, ChildWanted, TimerFired
+    running   ChildWanted, ChildStarted, ChildReported, ChildEnded, TimerFired
               StopAsked → stopping, stopped
-    stopping  ChildStarted, ChildReported, TimerFired, StopAsked
+    stopping  ChildWanted → nothing
+              ChildStarted, ChildReported, TimerFired, StopAsked
               ChildEnded → stopped
-    stopped   ChildStarted, ChildReported, ChildEnded, TimerFired, StopAsked → nothing
-    new, starting, stopping, stopped   ChildWanted → nothing: whoever wants it says so again
+    stopped   ChildWanted, ChildStarted, ChildReported, ChildEnded, TimerFired, StopAsked → nothing
+
+Who wants a child while that is not running is not heard, and says so again.
 
 Invariants: a child has at most one process; each start has a new ``run`` number, and events of an older run are
 ignored; no child is started while the parent stops; once everything was ready, the parent never gives up.
