@@ -51,7 +51,9 @@ def drawn(seed: int, members: tuple[str, ...]) -> tuple[TierLoad, dict[str, Topi
     for number, share in enumerate(shares):
         messages = MESSAGES_S * share / sum(shares)
         rate = rates[slot_of(f"topic/{number}")]
-        topics[f"topic/{number}"] = TopicRate(messages, ORIGINS)
+        topics[f"topic/{number}"] = TopicRate(
+            messages, ORIGINS, sources={f"edge-{each}": messages / ORIGINS for each in range(ORIGINS)}
+        )
         first = chance.randrange(CLUSTERS)
         ends = {first, (first + 1) % CLUSTERS}  # neighbours talk to each other
         rate.messages += messages

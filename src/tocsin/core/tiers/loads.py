@@ -7,6 +7,7 @@ until then what was known of the slot holds.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -136,14 +137,29 @@ class TierLoads:
         return [each for report in reports for each in report.load.topics if each.topic == topic]
 
     def topics(self, kind: str) -> dict[str, TopicRate]:
-        """The busiest topics: by what they bring of this, beside the others of their slots."""
+        """The busiest topics: by what they bring of this, beside the others of their slots; sources are clusters."""
         found: dict[str, TopicRate] = {}
         names = {each.topic for report in self.reports.values() for each in report.load.topics}
         for topic in names:
             rate, slot = self._told(topic), self._rates[slot_of(topic)]
             weight, whole = (rate.bytes, slot.bytes) if kind == "bytes" else (rate.messages, slot.messages)
             rest = whole if topic in self._slots.apart else max(0.0, whole - weight)
-            found[topic] = TopicRate(weight, sum(each.origins for each in self._of(topic)), rest)
+            origins = sum(each.origins for each in self._of(topic))
+            scale = weight / rate.messages if rate.messages else 0.0
+            sources = {cluster: count * scale for cluster, count in self._sources(topic).items()}
+            found[topic] = TopicRate(weight, origins, rest, sources)
+        return found
+
+    def _sources(self, topic: str) -> Counter[str]:
+        """The messages of a topic by the clusters that they come from, as far as members have told."""
+        found = Counter[str]()
+        for report in self.reports.values():
+            clusters = report.load.clusters
+            for each in report.load.topics:
+                if each.topic == topic:
+                    found.update(
+                        {clusters[place]: count for place, count in each.ends if place < len(clusters)}
+                    )
         return found
 
     def has_measured(self, now_us: int) -> bool:

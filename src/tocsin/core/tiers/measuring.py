@@ -73,7 +73,7 @@ class _Sum:
     def __init__(self) -> None:
         self.messages = self.bytes = 0
         self.topics: set[str] = set()  # of a slot
-        self.origins: set[str] = set()  # of a topic: the clusters that it came from
+        self.origins: dict[str, int] = {}  # of a topic: cluster that it came from → messages
         self.ends: dict[str, int] = {}  # cluster → messages from there, or to there
 
 
@@ -120,7 +120,8 @@ class LoadMeter:
             own = self._topics[topic] = _Sum()
         own.messages += messages
         own.bytes += size
-        own.origins.update(origins)
+        for cluster, count in origins.items():
+            own.origins[cluster] = own.origins.get(cluster, 0) + count
         self._peers.update(carried.onward)
         if topic in self.apart:
             return
@@ -167,16 +168,23 @@ class LoadMeter:
         busiest = nlargest(BUSIEST, topics.items(), key=lambda each: (each[1].messages, each[0]))
         named = {topic: total for topic, total in busiest if len(topic) <= TOPIC_MAX}
         named |= {each: topics[each] for each in self.apart if each in topics}
+        loads = tuple(
+            TopicLoad(
+                topic,
+                rate(each.messages),
+                rate(each.bytes),
+                len(each.origins),
+                tuple((place, rate(count)) for place, count in _placed(each.origins, places)),
+            )
+            for topic, each in list(named.items())[:TOPIC_LOADS_MAX]
+        )
         return Measured(
             rate(sum(each.messages for each in topics.values())),
             rate(sum(each.bytes for each in topics.values())),
             len(peers),
             tuple(places),
             rows,
-            tuple(
-                TopicLoad(topic, rate(each.messages), rate(each.bytes), len(each.origins))
-                for topic, each in list(named.items())[:TOPIC_LOADS_MAX]
-            ),
+            loads,
         )
 
 

@@ -108,7 +108,9 @@ class TopicLoad(msgspec.Struct, frozen=True, array_like=True, gc=False):
     topic: Annotated[str, Meta(max_length=TOPIC_MAX)]
     messages_s: Number
     bytes_s: Number
-    origins: Number  # clusters that it comes from
+    origins: Number  # clusters that it comes from …
+    # … those with most, by their places in the message's list, and the messages a second that come from there.
+    ends: Annotated[tuple[tuple[Number, Number], ...], Meta(max_length=ENDS_MAX)] = ()
 
 
 class Load(ControlMessage, frozen=True, gc=False):
@@ -120,7 +122,7 @@ class Load(ControlMessage, frozen=True, gc=False):
     messages_s: Number
     bytes_s: Number
     links: Number  # over which something was carried
-    clusters: Annotated[tuple[Home, ...], Meta(max_length=PEERS_MAX)] = ()  # that slots name
+    clusters: Annotated[tuple[Home, ...], Meta(max_length=PEERS_MAX)] = ()  # that slots and topics name
     slots: Annotated[tuple[SlotLoad, ...], Meta(max_length=SLOT_LOADS_MAX)] = ()  # the heaviest
     topics: Annotated[tuple[TopicLoad, ...], Meta(max_length=TOPIC_LOADS_MAX)] = ()  # the heaviest
 

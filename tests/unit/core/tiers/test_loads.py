@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tocsin.core.tiers.loads import MEASURED_US, STALE_US, TierLoads
 from tocsin.core.tiers.slots import SLOTS, Slots
-from tocsin.wire.internal.control import Load, SlotLoad
+from tocsin.wire.internal.control import Load, SlotLoad, TopicLoad
 
 HALF = Slots(("a",) * 512 + ("b",) * 512, ("b",) * 512 + ("a",) * 512)
 
@@ -48,6 +48,16 @@ def test_a_rate_goes_along_with_its_slot_until_it_is_measured_anew() -> None:
     assert messages(loads)[0] == 20
     loads.heard(load("b", {600: 10}), 20 + MEASURED_US)
     assert messages(loads)[0] == 0
+
+
+def test_the_sources_of_a_topic_are_the_clusters_that_members_tell() -> None:
+    def hot(broker: str, *ends: tuple[int, int]) -> Load:
+        topics = (TopicLoad("hot", 100, 2_000, len(ends), ends),)
+        return Load(broker, 1, 0, 100, 2_000, 1, ("east", "west"), (), topics)
+
+    loads = told(hot("a", (0, 70), (1, 30)), hot("b", (1, 100), (9, 50)))
+    assert loads.topics("messages")["hot"].sources == {"east": 70, "west": 130}
+    assert loads.topics("bytes")["hot"].sources == {"east": 1_400, "west": 2_600}
 
 
 def test_a_slot_rests_after_it_moved() -> None:

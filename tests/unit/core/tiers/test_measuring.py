@@ -23,8 +23,8 @@ def test_messages_and_bytes_count_for_the_slot_of_their_topic() -> None:
     found = meter.look(WINDOW_US)
     assert found is not None
     assert (found.messages_s, found.bytes_s, found.links) == (10, 1_000, 2)
-    assert found.slots == (SlotLoad(slot_of("line/1"), 10, 1_000, 1),) and found.clusters == ()
-    assert found.topics == (TopicLoad("line/1", 10, 1_000, 1),)
+    assert found.slots == (SlotLoad(slot_of("line/1"), 10, 1_000, 1),) and found.clusters == ("east",)
+    assert found.topics == (TopicLoad("line/1", 10, 1_000, 1, ((0, 10),)),)
     line.add("east", ("west-1",), 10, 0)
     settled(meter)
     again = meter.look(2 * WINDOW_US)

@@ -30,12 +30,13 @@ import msgspec
 from tocsin.core.coordination.leader.pinning import Pins
 from tocsin.core.coordination.state.state import State
 from tocsin.core.links.distances import Distances
-from tocsin.core.tiers.hot import part
+from tocsin.core.tiers.hot import TopicRate, part
 from tocsin.core.tiers.loads import TierLoad, TierLoads
 from tocsin.core.tiers.placing import even
 from tocsin.core.tiers.slots import Slots, slot_of
 from tocsin.core.tiers.strategies import ACT, Kind, Wanted, strategy
 from tocsin.core.tiers.table import SlotTable
+from tocsin.model.network import Role
 from tocsin.wire.internal.commands import Placed
 from tocsin.wire.internal.control import Load
 from tocsin.wire.internal.slots import SlotMoves
@@ -136,6 +137,10 @@ class Placing:
         """What a tier carries, for looking."""
         return self._tiers[tier].loads.look(self._distance)
 
+    def topics(self, tier: str) -> dict[str, TopicRate]:
+        """The busiest topics of a tier, for looking."""
+        return self._topics(self._tiers[tier])
+
     def rested(self, tier: str, now_us: int) -> Callable[[int], bool]:
         """Whether slots of a tier may move for the sake of balance, for looking."""
         return self._tiers[tier].loads.rested(now_us, REST_US)
@@ -217,10 +222,29 @@ class Placing:
         if self._rules.balance in UNPARTED:
             return None
         load, apart = tier.loads.look(self._distance), wanted.slots.apart
-        topics = tier.loads.topics(self._rules.balance)
+        topics = self._topics(tier)
         movable = {topic: rate for topic, rate in topics.items() if slot_of(topic) not in wanted.pins}
         found = part(apart, movable, self._strategy.carried(wanted, load), wanted.members)
         return None if found == apart else found
+
+    def _topics(self, tier: _Tier) -> dict[str, TopicRate]:
+        """The busiest topics of a tier, and what each broker brings of them."""
+        topics = tier.loads.topics(self._rules.balance)
+        return {
+            topic: msgspec.structs.replace(rate, sources=self._by_broker(rate.sources))
+            for topic, rate in topics.items()
+        }
+
+    def _by_broker(self, clusters: Mapping[str, float]) -> dict[str, float]:
+        """What comes from clusters, by their brokers: as if each brought as much as the others."""
+        found: dict[str, float] = {}
+        for cluster, weight in clusters.items():
+            there = [each for each in self._state.interest.plan.brokers.values() if each.cluster == cluster]
+            names = [each.id for each in there if each.role is not Role.ROUTING] or [
+                each.id for each in there
+            ]
+            found.update((name, weight / len(names)) for name in names)
+        return found
 
     def _is_cold(self, tier: _Tier, wanted: Wanted) -> bool:
         """Whether some topic need not be apart any more."""

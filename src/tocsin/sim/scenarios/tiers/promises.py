@@ -8,6 +8,7 @@ from typing import Final
 from tocsin.core.coordination.leader import placing
 from tocsin.core.coordination.leader.leader import Leader
 from tocsin.core.coordination.state.state import State
+from tocsin.core.tiers.hot import part
 from tocsin.core.tiers.slots import NOBODY, SLOTS, gate_of
 from tocsin.core.tiers.strategies import Kind, strategy
 from tocsin.core.tiers.strategies import Wanted as Tier
@@ -180,20 +181,21 @@ class Alike(Invariant):
         else:
             waited_us = leader.placing.uneven_us(TIER, world.now_us)
             late = waited_us >= PATIENCE_US and bool(ours.relieve(wanted, load))
-            late = late or (len(staying) > 1 and self._is_hot(leader, world.now_us))
+            late = late or (len(staying) > 1 and self._is_hot(leader, wanted, world.now_us))
         if late:
             self.broken(f"members do not carry alike: {counts} slots")
 
-    def _is_hot(self, leader: Leader, now_us: int) -> bool:
-        """Whether a topic that brings very much is carried by one member, and has been for long."""
+    def _is_hot(self, leader: Leader, wanted: Tier, now_us: int) -> bool:
+        """Whether a topic that brings very much is carried by one member, and has been for long, and others could carry
+        a part of it: those who publish it may all prefer the same member."""
         if self._kind in (*placing.UNPARTED, "bytes") or leader.placing.same_us(TIER, now_us) < LONG_US:
             return False
-        loads, apart = leader.placing.loads_of(TIER), leader.state.tiers.tables[TIER].apart
-        assert loads is not None
-        topics = loads.topics(self._kind)
-        mean = loads.messages / len(self._hubs)
+        topics, apart = leader.placing.topics(TIER), leader.state.tiers.tables[TIER].apart
+        carried = strategy(self._kind).carried(wanted, leader.placing.load(TIER))
+        could = part(apart, topics, carried, wanted.members)
+        mean = sum(carried.values()) / len(self._hubs)
         return any(
-            rate.weight > 2 * mean and rate.origins > 1 and len(apart.get(topic, ())) < 2
+            rate.weight > 2 * mean and len(apart.get(topic, ())) < 2 <= len(could.get(topic, ()))
             for topic, rate in topics.items()
         )
 
