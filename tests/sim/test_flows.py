@@ -34,6 +34,10 @@ def test_a_lease_counts_from_the_last_sign_of_a_connection() -> None:
     assert run(find("flows"), 3).broken is None
 
 
+def test_a_lease_outlives_a_crash_right_after_the_first_message() -> None:
+    assert run(find("flows"), 203).broken is None
+
+
 # ── planted bugs ────────────────────────────────────────────────────────────────────────────────────────────
 
 Plant = Callable[[pytest.MonkeyPatch], None]

@@ -287,6 +287,10 @@ class DurableDelivery:
         """Do something once what has changed so far is durable; at once, if nothing has to be."""
         self._post(AwaitSave(ticket=self._ticket(act), cause=self._cause))
 
+    def when_tried(self, act: Callable[[], None]) -> None:
+        """The same; or once it is known that the store does not take it now."""
+        self._post(AwaitSave(ticket=self._ticket(act), needed=False, cause=self._cause))
+
     def release(self, packet_id: int, act: Callable[[], None]) -> None:
         """The client gives a QoS 2 packet id back; ``act`` when that is durable."""
         self._post(ReleaseAsked(packet_id=packet_id, ticket=self._ticket(act), cause=self._cause))

@@ -5,13 +5,15 @@ to know asks all others what they have, every ASK_S seconds while somebody wants
 told again. The publishers of a broker that is lost have one lease to come back elsewhere.
 
 A client with a stored session that comes to another broker has its leases there at once, though it publishes nothing:
-its session knows its streams (``resumed``).
+its session knows its streams (``resumed``). So nobody is told that a publisher is alive before its session is stored
+with the stream, or cannot be: else its lease would be over if its broker crashed in between, wherever it is by then.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import Final
 
 from tocsin.broker.client import Client
@@ -45,6 +47,7 @@ class Publishing:
         self._leases = Leases()
         self._clients: dict[str, Client] = {}  # by key: those that are connected
         self._epochs: dict[str, int] = {}  # by key
+        self._unsaid: set[str] = set()  # keys of which nobody is told yet
         self._of_client: dict[Client, dict[str, None]] = {}
 
     def __len__(self) -> int:
@@ -54,8 +57,10 @@ class Publishing:
     def next_us(self) -> int | None:
         return self._leases.next_us
 
-    def promise(self, topic: str, offered: str, publishers: Iterable[Client]) -> None:
-        """What the stream of a topic offers that these publish on; empty: nothing."""
+    def promise(
+        self, topic: str, offered: str, publishers: Iterable[Client], *, stored: bool = False
+    ) -> None:
+        """What the stream of a topic offers that these publish on; empty: nothing. ``stored``: as sessions say."""
         offer = offer_said(offered) if offered else None
         lease_us = None if offer is None else offer.lease_us
         if lease_us is None and topic not in self.topics:
@@ -65,16 +70,17 @@ class Publishing:
             if lease_us is None:
                 self._withdraw(client, _key(topic, client.client_id))
             else:
-                self._hold(client, topic, lease_us, manual)
+                self._hold(client, topic, lease_us, manual, stored)
 
     def resumed(self, client: Client) -> None:
         """A client has its stored session back, here or at first."""
         for topic, keys in client.delivery.streams.items():
-            self.promise(topic, offer_in(keys), (client,))
+            self.promise(topic, offer_in(keys), (client,), stored=True)
 
-    def _hold(self, client: Client, topic: str, lease_us: int, manual: bool) -> None:
+    def _hold(self, client: Client, topic: str, lease_us: int, manual: bool, stored: bool) -> None:
         key = _key(topic, client.client_id)
-        if key not in self._of_client.get(client, ()):
+        fresh = key not in self._of_client.get(client, ())
+        if fresh:
             if client.account.take(Kind.OUTBOUND, LEASE_BYTES + len(topic)) is not None:
                 return  # without room it is not watched
             self._forget_before(key)
@@ -84,7 +90,16 @@ class Publishing:
             self._attended.add(topic)
         changed = self._epochs.get(key) != client.epoch
         self._epochs[key] = client.epoch
-        if self._leases.hold(key, lease_us, manual, now_us()) or changed:
+        news = self._leases.hold(key, lease_us, manual, now_us()) or changed
+        if fresh and not stored:
+            self._unsaid.add(key)
+            client.delivery.when_tried(partial(self._stored, client, key))
+        elif news and key not in self._unsaid:
+            self._say([key], LifeState.ALIVE)
+
+    def _stored(self, client: Client, key: str) -> None:
+        """A client's session has the stream now, or could not be stored."""
+        if key in self._unsaid and self._clients.get(key) is client:
             self._say([key], LifeState.ALIVE)
 
     def _forget_before(self, key: str) -> None:
@@ -132,6 +147,7 @@ class Publishing:
         for key in keys:
             if key not in self._leases:
                 self._epochs.pop(key, None)
+                self._unsaid.discard(key)
 
     def due(self) -> None:
         """Tell of those that are lost, or alive again."""
@@ -154,7 +170,7 @@ class Publishing:
         return [
             self._life(key, states[self._leases.is_alive(key)])
             for key in self._epochs
-            if any(matches(each, key.partition(_SPACE)[0]) for each in filters)
+            if key not in self._unsaid and any(matches(each, key.partition(_SPACE)[0]) for each in filters)
         ]
 
     def _life(self, key: str, state: LifeState) -> Life:
@@ -162,7 +178,8 @@ class Publishing:
         lease_us = self._leases.lease_us(key) if key in self._leases else 0
         return Life(topic, client, self._epochs[key], lease_us, state)
 
-    def _say(self, keys: Iterable[str], state: LifeState) -> None:
+    def _say(self, keys: Collection[str], state: LifeState) -> None:
+        self._unsaid.difference_update(keys)
         self._tell(tuple(self._life(key, state) for key in keys))
 
 

@@ -206,16 +206,19 @@ class StreamRegistry:
         """Tell the clients that publish on these topics their current metadata: their sessions remember them."""
         for topic, keys in learned:
             publishers = self._publishers.get(topic, {})
-            self._learned(topic, keys, tuple(publishers))
             for client in publishers:
                 client.delivery.said(topic, keys, kept=self.metadata.is_kept(topic))
+            self._learned(topic, keys, tuple(publishers))
 
     def publishes(self, topic: str, client: Client) -> None:
         """One client more publishes on a topic. Its session's metadata count until more is known."""
         self._publishers.setdefault(topic, {})[client] = None
         delivery = client.delivery
         self.metadata.published(topic, delivery.streams.get(topic), unkept=delivery.is_unkept(topic))
-        self._learned(topic, self.metadata.of(topic) or {}, (client,))
+        keys = self.metadata.of(topic) or {}
+        if keys:
+            delivery.said(topic, keys, kept=self.metadata.is_kept(topic))
+        self._learned(topic, keys, (client,))
 
     def publishing(self, topic: str) -> Iterable[Client]:
         """Who publishes on a topic here."""

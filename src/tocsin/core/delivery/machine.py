@@ -32,7 +32,8 @@ caught up. Critical messages are a track of their own (``core.delivery.tracks``)
 channels (``core.delivery.tracks``).
 
 **The stored session** is one cell (``core.delivery.session_cell``). A packet that must wait for a change to be
-durable (SUBACK, PUBREL, PUBCOMP) waits for the next write that contains it; other changes are written soon. If the
+durable (SUBACK, PUBREL, PUBCOMP) waits for the next write that contains it; so does what would rather wait (the word
+that a publisher is alive), until a write fails at most. Other changes are written soon. If the
 store has no room for what a client waits for, the client has to go (``Overfull``): it was promised nothing.
 
 **Record ids.** A message of the client goes into the log under an id that is used once. At QoS 2 the id is stored
@@ -308,12 +309,12 @@ class ClientDelivery(TableMachine):
     # ── storing ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_awaited(self, event: AwaitSave, now_us: int) -> list[Effect]:
-        return self._await(event.ticket)
+        return self._await(event.ticket, needed=event.needed)
 
-    def _await(self, ticket: int) -> list[Effect]:
+    def _await(self, ticket: int, *, needed: bool = True) -> list[Effect]:
         if self._custody is None:
             return [Durable(tickets=(ticket,))]
-        self._custody.wait(ticket)
+        self._custody.wait(ticket, needed=needed)
         return self._save()
 
     def _save_soon(self) -> list[Effect]:
@@ -363,7 +364,10 @@ class ClientDelivery(TableMachine):
             self._last_failures += 1
             if self._last_failures >= LAST_TRIES:
                 return self._vanish(unstored=True)
-        elif isinstance(event.error, StoreFull) and self._custody.waited_for:
+            return effects
+        if outcome == "failed" and (wishes := self._custody.take_wishes()):
+            effects = [*effects, Durable(tickets=wishes)]
+        if isinstance(event.error, StoreFull) and self._custody.waited_for:
             return [*effects, Overfull()]
         return effects
 

@@ -15,8 +15,9 @@ rewritten once the client was *heard* on this connection, OLD_BYTES_US after the
 none is. Earlier bytes may be old: a broker that stood still reads first what its kernel kept of a client that has gone.
 
 A caller that waits for a change to be durable leaves a **ticket**. Tickets wait for the next write that begins, because
-the current write may lack their change. A change that nobody waits for is written within SAVE_AFTER_US (the owner's
-SAVE_SOON timer, then ``due``), and the cell is rewritten before it expires (REFRESH).
+the current write may lack their change. A ticket that does not **need** its change to be durable is given back when a
+write fails, too. A change that nobody waits for is written within SAVE_AFTER_US (the owner's SAVE_SOON timer, then
+``due``), and the cell is rewritten before it expires (REFRESH).
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ class SessionCell:
         "_soon",
         "_tickets",
         "_tickets_written",
+        "_wishes",
+        "_wishes_written",
         "session",
         "writing",
     )
@@ -84,6 +87,8 @@ class SessionCell:
         self._overdue = False  # … or ran out during a write
         self._tickets: list[int] = []  # wait for the next write
         self._tickets_written: tuple[int, ...] = ()  # wait for the write under way
+        self._wishes: list[int] = []  # tickets that do not need it
+        self._wishes_written: tuple[int, ...] = ()
 
     @property
     def busy(self) -> bool:
@@ -92,15 +97,15 @@ class SessionCell:
     @property
     def awaited(self) -> bool:
         """Whether there is to be another write: somebody waits for it, or it is overdue."""
-        return bool(self._tickets) or self._overdue
+        return bool(self._tickets or self._wishes) or self._overdue
 
     @property
     def waited_for(self) -> bool:
-        """Whether somebody waits for a write, the one under way or the next."""
+        """Whether somebody needs a write, the one under way or the next."""
         return bool(self._tickets or self._tickets_written)
 
-    def wait(self, ticket: int) -> None:
-        self._tickets.append(ticket)
+    def wait(self, ticket: int, *, needed: bool = True) -> None:
+        (self._tickets if needed else self._wishes).append(ticket)
 
     # ── when ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -133,6 +138,7 @@ class SessionCell:
         self._overdue = False
         self.writing = session
         self._tickets_written, self._tickets = tuple(self._tickets), []
+        self._wishes_written, self._wishes = tuple(self._wishes), []
         return self._cell.write(encode_session(session), _kept_us(session))
 
     def forget(self) -> Effect:
@@ -200,8 +206,15 @@ class SessionCell:
 
     def take_tickets(self) -> tuple[int, ...]:
         """The tickets that waited for the write that has just happened."""
-        tickets, self._tickets_written = self._tickets_written, ()
+        tickets, self._tickets_written = self._tickets_written + self._wishes_written, ()
+        self._wishes_written = ()
         return tickets
+
+    def take_wishes(self) -> tuple[int, ...]:
+        """The tickets that do not wait for another try."""
+        wishes, self._wishes_written = (*self._wishes_written, *self._wishes), ()
+        self._wishes.clear()
+        return wishes
 
 
 def _kept_us(session: StoredSession) -> int | None:

@@ -80,9 +80,11 @@ class Unsubscribed(Event, frozen=True, kw_only=True):
 
 
 class AwaitSave(Event, frozen=True, kw_only=True):
-    """Somebody waits until everything up to now is durable → ``Durable`` with this ticket."""
+    """Somebody waits until everything up to now is durable → ``Durable`` with this ticket; who does not need that
+    waits until a write of it has failed, at most."""
 
     ticket: int
+    needed: bool = True
 
 
 class Kept(Event, frozen=True, kw_only=True):
@@ -266,7 +268,7 @@ class ReadResults(Effect, frozen=True, kw_only=True):
 
 
 class Durable(Effect, frozen=True, kw_only=True):
-    """The changes of these tickets are durable."""
+    """The changes of these tickets are durable, or could not be stored and need not be."""
 
     tickets: tuple[int, ...]
 

@@ -37,7 +37,7 @@ from tocsin.core.machine import (
     StoreFailed,
     TimerFired,
 )
-from tocsin.errors import Conflict, OutcomeUnknown, StoreUnavailable
+from tocsin.errors import Conflict, OutcomeUnknown, StoreFull, StoreUnavailable
 from tocsin.ports import Entry
 
 SESSION = StoredSession("me", uid="u", expiry_s=FOREVER_S, broker="b")
@@ -116,7 +116,7 @@ class Attended:
         return self.tell(Stored(request=SAVE, value=revision))
 
     def failed(
-        self, error: StoreUnavailable | OutcomeUnknown | Conflict, request: str = SAVE
+        self, error: StoreUnavailable | OutcomeUnknown | Conflict | StoreFull, request: str = SAVE
     ) -> list[Effect]:
         return self.tell(StoreFailed(request=request, error=error))
 

@@ -43,6 +43,7 @@ from tocsin.core.delivery.signals import (
     Ended,
     Gone,
     Kept,
+    Overfull,
     ReadBatch,
     ReadFailed,
     ReleaseAsked,
@@ -65,7 +66,7 @@ from tocsin.core.machine import (
     Stored,
     TimerFired,
 )
-from tocsin.errors import Conflict, StoreUnavailable
+from tocsin.errors import Conflict, StoreFull, StoreUnavailable
 from tocsin.ports import Cell
 
 RELEASED = Cell("k", encode_session(msgspec.structs.replace(SESSION, broker="")), 8)
@@ -427,3 +428,11 @@ def test_a_connection_that_was_never_accepted_leaves_nothing() -> None:
     with pytest.raises(IllegalEvent):
         machine.handle(AwaitSave(ticket=1), 0)
     assert machine.handle(Ended(expiry_s=60), 0) == [Gone()]
+
+
+def test_who_would_rather_wait_goes_on_when_the_store_is_full() -> None:
+    attended = Attended()
+    attended.tell(AwaitSave(ticket=5, needed=False))
+    effects = attended.failed(StoreFull("put", "no room"))
+    assert one(effects, Durable).tickets == (5,)
+    assert of(effects, Overfull) == []

@@ -263,3 +263,17 @@ def test_an_answer_that_nobody_waits_for_is_nothing() -> None:
     custody = SessionCell(BEFORE, 7)
     assert custody.stored(Stored(request=SAVE, value=9), 0) == ("under way", [])
     assert custody.failed(failed(CONFLICT), 0) == ("under way", [])
+
+
+def test_who_does_not_need_a_write_waits_for_its_failure_at_most() -> None:
+    custody = writing()
+    custody.wait(2, needed=False)
+    assert custody.awaited
+    assert [custody.take_wishes(), custody.take_wishes()] == [(2,), ()]
+    custody.wait(3, needed=False)
+    custody.stored(Stored(request=SAVE, value=8), 0)
+    custody.take_tickets()
+    custody.write(AFTER)
+    assert not custody.waited_for
+    custody.stored(Stored(request=SAVE, value=9), 0)
+    assert custody.take_tickets() == (3,)
