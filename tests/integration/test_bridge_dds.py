@@ -222,8 +222,6 @@ async def test_best_effort_and_reliable_writers_of_one_topic_each_come_once(
     assert len(texts) == len(set(texts)), "a sample came twice"
 
 
-# Slow: in one run of three the bridge misses a kept sample of one partition, and this waits for it until its deadline.
-@pytest.mark.slow
 async def test_partitions_keep_apart_what_they_keep_apart_in_one_network(
     lans: tuple[Any, Any], bridges: Bridges
 ) -> None:

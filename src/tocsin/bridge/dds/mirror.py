@@ -438,11 +438,17 @@ class Mirror:
         return [*effects, *self._pause()]
 
     def _replayed(self, event: Replayed) -> list[Effect]:
+        """Each sample says whose it is, as when it came first: the partitions and strength of its writer."""
         topic = self._names.told(event.to, event.topic)
-        effects = [
-            self._send(message_of(each, topic, self._name, qos=1, lifespan_ns=1 << 62), "")
-            for each in event.samples
-        ]
+        effects: list[Effect] = []
+        for sample in event.samples:
+            writer = self._endpoints.get(sample.writer)
+            if writer is None:
+                continue  # a late reader gets nothing of a writer that is gone
+            offered = writer.quality
+            told = msgspec.structs.replace(sample, partitions=offered.partitions, strength=offered.strength)
+            message = message_of(told, topic, self._name, qos=1, lifespan_ns=offered.lifespan_ns)
+            effects.append(self._send(message, ""))
         return [*effects, *self._pause()]
 
     def _send(self, publication: Publication, entity: str) -> Effect:

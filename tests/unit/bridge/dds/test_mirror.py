@@ -242,22 +242,27 @@ def test_exclusive_readers_are_told_the_strength_of_each_source() -> None:
 
 def test_late_readers_get_what_was_kept_and_nothing_twice() -> None:
     bench, far = Bench(), Bench("far")
-    far.tell(EndpointFound(endpoint=writer("w1", KEPT)))
-    ask = only(bench.tell(EndpointFound(endpoint=reader("r1", KEPT))), Publish).publication
+    kept = msgspec.structs.replace(KEPT, strength=3, partitions=("hall",))
+    far.tell(EndpointFound(endpoint=writer("w" * 32, kept)))
+    wanting = msgspec.structs.replace(KEPT, partitions=("", "hall"))
+    ask = only(bench.tell(EndpointFound(endpoint=reader("r1", wanting))), Publish).publication
     asked = Message(ask.topic, b"", 1, user_properties=ask.user_properties)
     replay = only(far.hear(asked), Replay)
     assert replay.to == "near"
-    samples = tuple(Sample(DATA, number, "w" * 32) for number in (1, 2))
+    samples = *(Sample(DATA, number, "w" * 32) for number in (1, 2)), Sample(DATA, 3, "gone")
     told = [
         each.publication
         for each in far.tell(Replayed(topic="Square", to="near", samples=samples))
         if isinstance(each, Publish)
     ]
-    bench.hear(message(time_ns=2))  # the second came by itself already
+    bench.hear(message(time_ns=2, partitions=("hall",), strength=3))  # the second came by itself already
+    assert len(told) == 2
     for each in told:
         assert each.topic == "dds/$told/near/Square"
+        assert {("dds-partition", "hall"), ("dds-strength", "3")} <= set(each.user_properties)
         bench.hear(Message(each.topic, each.payload, 1, user_properties=each.user_properties))
-    assert len([each for each in bench.seen if isinstance(each, Write)]) == 2
+    written = {each.token: each.entity for each in bench.seen if isinstance(each, Write)}
+    assert len(written) == 2 and len(set(written.values())) == 1
     assert bench.mirror.figures.repeated == 1
     assert not [each for each in bench.hear(asked) if isinstance(each, Replay)], "its own question"
 
