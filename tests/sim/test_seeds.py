@@ -23,6 +23,6 @@ def test_many_seeds_break_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", READERS)
 def test_brokers_that_read_all_of_the_log_break_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That is the default; the scenarios read by interest, where more can go wrong."""
+    """``messages.read = "all"``; the scenarios read by interest, as brokers do by default."""
     monkeypatch.setattr(stage, "READ", "all")
     assert [outcome for outcome in run_many(name, 0, 3, jobs=1) if outcome.broken] == []

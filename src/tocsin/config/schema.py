@@ -490,7 +490,7 @@ class Messages(Section, frozen=True, kw_only=True):
             description="What a broker reads of the messages that others commit. `wanted`: what its clients may want, "
             "so that the rest costs it nothing; `all`: everything."
         ),
-    ] = "all"
+    ] = "wanted"
 
 
 class Log(Section, frozen=True, kw_only=True):

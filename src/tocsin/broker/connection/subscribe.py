@@ -514,7 +514,10 @@ class ClientSubscriber:
     # ── groups ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _joined(self, wanted: SharedFilter, subscription: Subscription) -> Problem | None:
-        """Return when the client is a member of a group; or why it is none."""
+        """Return when the client is a member of a group; or why it is none. A client whose session is not taken becomes
+        one later: under another session it would lose what it has in the group."""
+        if self._client.delivery.provisional:
+            return None
         try:
             await self._durable.groups.write_incarnation()
         except StoreFull:

@@ -46,9 +46,7 @@ CHANNELS: Final = ChannelNames(NETWORK)
 
 RESTART_US: Final = MILLION  # until a supervisor starts a process again that has ended by itself
 MOVED: Final = "--"  # in the name of a host: behind it, how often the node there has moved
-READ: Final = (
-    "wanted"  # of the message log: more can go wrong than where everything is read, whatever the default is
-)
+READ: Final = "wanted"  # of the message log, whatever the settings say: more can go wrong than with "all"
 _CONNECTION: Final = Link(fifo=True)
 _EQUAL: Final[Mapping[str, float]] = {}
 

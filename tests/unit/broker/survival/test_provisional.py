@@ -27,6 +27,7 @@ from tests.unit.broker.old_news import OldNews
 from tocsin.broker.survival.replication import Replicating
 from tocsin.config import Limits
 from tocsin.core.delivery.stored_session import StoredSession, decode_session, encode_session, session_key
+from tocsin.core.shared.stored_group import decode_group, group_key
 from tocsin.core.survival.provisional import StoreLooked
 from tocsin.errors import StoreUnavailable
 from tocsin.ports import Table
@@ -136,6 +137,25 @@ async def test_a_known_client_keeps_its_subscriptions_and_changes(broker: Broker
     assert (found.broker, found.epoch) == ("", before + 1)
     _, answer = await broker.come()
     assert answer.session_present
+
+
+async def test_what_a_client_has_in_a_group_stays_with_its_session(broker: Broker) -> None:
+    peer, _ = await broker.come()
+    await subscribe(peer, "$share/g/old")
+    table = broker.door.parts.groups.table
+
+    async def session() -> str:
+        cell = await table.get(group_key("$share/g/old"))
+        assert cell is not None
+        return decode_group(cell.value).members["c"].session
+
+    before = await session()
+    await broker.cut()
+    await leave(broker, peer)
+    peer, _ = await broker.come()
+    said = await subscribe(peer, "$share/g/old")
+    assert int(said.reason_codes[0]) == 1 and "degraded" in (said.reason_str or "")
+    assert await session() == before
 
 
 async def test_what_an_earlier_connection_stores_late_undoes_no_change(broker: Broker) -> None:
