@@ -4,11 +4,11 @@
     encode(packet) -> bytes          ValueError if the packet cannot be said
 
 Version 0.8 of the wheel panics on a string that is not UTF-8 (a Rust stack trace on stderr, and an exception that
-is no ``Exception``) and on a frame of 2**28 bytes or more; and it does not look at U+0000, packet id 0, DUP at QoS 0,
-wildcards in topic names, reserved bits in CONNECT flags and subscription options, empty lists of filters, or the
-range of the payload format indicator. So a frame is walked first (``_walk``), field by field but without making
-anything of it, and the packet is looked at afterwards (``_check``). A PUBLISH without properties never comes here:
-``codec`` reads it.
+is no ``Exception``) and on a frame of 2**28 bytes or more; and it does not look at strings that run past the properties
+into the payload, U+0000, packet id 0, DUP at QoS 0, wildcards in topic names, reserved bits in CONNECT flags and
+subscription options, empty lists of filters, or the range of the payload format indicator. So a frame is walked first
+(``_walk``), field by field but without making anything of it, and the packet is looked at afterwards (``_check``). A
+PUBLISH without properties never comes here: ``codec`` reads it.
 """
 
 from __future__ import annotations
@@ -134,16 +134,36 @@ def _walk_connack(frame: bytes, at: int) -> None:
 def _walk_publish(frame: bytes, at: int) -> None:
     """The topic, the packet id and the properties.
 
-    Where all of them are ASCII, no string can make the wheel panic and no length is written in more bytes than it
-    needs, so that the wheel's own checks do, and those of ``_check_publish`` for U+0000. That is nearly twice as fast.
+    Where all of them are ASCII and the properties end where they should, no string can make the wheel panic and no
+    length is written in more bytes than it needs, so that the wheel's own checks do, and those of ``_check_publish``
+    for U+0000. That is nearly twice as fast.
     """
     topic, end = at, len(frame)
     length, at = read_u16(frame, at, end, "the length of the topic")
     at += length + (2 if frame[0] & 0x06 else 0)
-    if at < end and frame[topic : at + 1 + frame[at]].isascii():
-        return
+    if at < end:
+        stop = at + 1 + frame[at]
+        if stop <= end and frame[topic:stop].isascii() and _end_at(frame, at + 1, stop):
+            return
     _, at = read_string(frame, topic, end, "the topic")
     _walk_properties(frame, at + 2 if frame[0] & 0x06 else at, end)
+
+
+def _end_at(frame: bytes, at: int, stop: int) -> bool:
+    """Whether the properties end at ``stop``: the wheel would read on in the payload for a string that is too long."""
+    while at < stop:
+        form = _PROPERTY_FORM.get(frame[at], _VARINT)
+        if form > 0:
+            at += 1 + form
+            continue
+        if form == _VARINT or at + 3 > stop:
+            return False
+        at += 3 + (frame[at + 1] << 8 | frame[at + 2])
+        if form == _PAIR:
+            if at + 2 > stop:
+                return False
+            at += 2 + (frame[at] << 8 | frame[at + 1])
+    return at == stop
 
 
 def _walk_acknowledgement(frame: bytes, at: int) -> None:
