@@ -14,7 +14,7 @@ from tocsin.core.coordination.coordinator import Coordinator
 from tocsin.core.coordination.leader.election import Election
 from tocsin.core.coordination.leader.leader import Leader
 from tocsin.core.coordination.leader.snapshot_writer import Archivist
-from tocsin.core.coordination.participant.inbox import Inbox
+from tocsin.core.coordination.participant.network_view import Inbox
 from tocsin.core.coordination.participant.participant import Participant
 from tocsin.core.coordination.participant.signals import ChangesKnown, ClientsChanged, StandDown
 from tocsin.core.coordination.participant.submission import Outgoing

@@ -30,8 +30,7 @@ from tocsin.broker.streams.registry import will_id
 from tocsin.broker.survival.provisional import GIVEN_UP, IN_FORCE
 from tocsin.core.access.admission import SERVER_BUSY
 from tocsin.core.access.rights import Rights
-from tocsin.core.budgets.budget import Kind, Refusal
-from tocsin.core.budgets.weight import weight_of
+from tocsin.core.budgets.budget import Kind, Refusal, weight_of
 from tocsin.core.delivery.stored_session import StoredSession
 from tocsin.core.delivery.taking import Abandoned, NotYours, SessionsFull
 from tocsin.core.machine import Effect, Event, SetTimer

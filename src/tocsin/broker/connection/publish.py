@@ -24,8 +24,7 @@ from tocsin.broker.quality.flows import unstamped
 from tocsin.broker.retained.writer import Waiting
 from tocsin.broker.streams.registry import will_id
 from tocsin.core.budgets.budget import OVERHEAD_BYTES as COST_BYTES
-from tocsin.core.budgets.budget import Kind
-from tocsin.core.budgets.weight import weight_of
+from tocsin.core.budgets.budget import Kind, weight_of
 from tocsin.core.machine import Effect
 from tocsin.core.quality.judging import OFFER, lifespan_s, offer_in, offered_by_message
 from tocsin.core.quality.texts import with_strength

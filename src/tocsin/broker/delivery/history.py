@@ -25,7 +25,7 @@ from tocsin.broker.client import ClientConnection
 from tocsin.broker.delivery.client_delivery import concerns, meets_request, read_for
 from tocsin.broker.delivery.message_log import MessageLog
 from tocsin.broker.retained.replay import Copy
-from tocsin.core.budgets.weight import weight_of_publication
+from tocsin.core.budgets.budget import weight_of_publication
 from tocsin.core.delivery.grant import Grant, grant
 from tocsin.core.forwarding.table import UNBEGUN, Subscription
 from tocsin.core.quality.judging import Judge

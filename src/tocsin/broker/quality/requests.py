@@ -38,8 +38,7 @@ from tocsin.broker.quality.flows import Flows
 from tocsin.broker.quality.liveliness import EVERYTHING, Leased
 from tocsin.broker.quality.resending import Resending
 from tocsin.broker.quality.words import Words
-from tocsin.core.budgets.budget import Kind
-from tocsin.core.budgets.weight import weight_of_publication
+from tocsin.core.budgets.budget import Kind, weight_of_publication
 from tocsin.core.delivery.grant import Frames, Grant, grant
 from tocsin.core.forwarding.table import Subscription, Wanted
 from tocsin.core.quality.deadlines import DeadlineWatch, Miss

@@ -1,4 +1,4 @@
-"""Budgets: how many bytes of a broker's memory clients may make it hold.
+"""Budgets: how many bytes of a broker's memory clients may make it hold, and how many a message counts.
 
 Everything that a client makes a broker keep has a **kind** (``Kind``, a closed set). Each kind has a bound for the
 broker, for each user and for each client; a byte counts at all three. A connection has an **account**:
@@ -13,6 +13,10 @@ There are two ways to spend:
   (``SLACK``), and ``over`` says that the client should not be read for now: back-pressure is better than a refusal
   wherever the client can wait. Beyond the slack it refuses, and the connection has to go.
 
+A message may have little in its payload and much in its properties. So whoever counts messages counts its **weight**
+(``weight_of``): the bytes that its texts and bytes take in memory, whatever they are for. What the place of the message
+adds (objects, entries of queues) the counter adds itself.
+
 Invariants
 - At each node and for each kind, what is used is the sum of what the accounts below it hold.
 - ``take`` never makes a node exceed its bound, ``charge`` never its bound and the slack.
@@ -24,17 +28,20 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, Literal
 
 import msgspec
+from mqtt5 import PublishPacket, Will
 
 from tocsin.config.budgets import Budgets as Settings
+from tocsin.model.publication import Publication
 
 SLACK: Final = 4  # what is here already may exceed a bound by this part of it: the reads of one tick
 # The cost of one item beside its own bytes (objects, closures, entries of queues): an estimate, rounded up.
 OVERHEAD_BYTES: Final = 1_024
+PAIR_BYTES: Final = 170  # of a user property, beside its characters: a tuple and two texts
 
 Level = Literal["client", "user", "broker"]
 Act = Callable[[], None]
@@ -372,3 +379,47 @@ def _wake(node: _Node, kind: Kind) -> None:
             return
         _forget(waiter)
         waiter.account.when_room(kind, waiter.size, waiter.act)
+
+
+def weight_of(message: PublishPacket | Will, topic: str | None = None) -> int:
+    """Of a packet or a will; ``topic``: the one that an alias stands for."""
+    return _weight(
+        message.topic if topic is None else topic,
+        message.payload,
+        message.content_type,
+        message.response_topic,
+        message.correlation_data,
+        message.user_properties,
+    )
+
+
+def weight_of_publication(message: Publication) -> int:
+    """Of a message as it is stored, without its stream's metadata."""
+    return _weight(
+        message.topic,
+        message.payload,
+        message.content_type,
+        message.response_topic,
+        message.correlation,
+        message.user_properties,
+    )
+
+
+def _weight(
+    topic: str,
+    payload: bytes | None,
+    content_type: str | None,
+    response_topic: str | None,
+    correlation: bytes | None,
+    user_properties: Iterable[tuple[str, str]],
+) -> int:
+    size = len(topic) + len(payload or b"")
+    if content_type:
+        size += len(content_type)
+    if response_topic:
+        size += len(response_topic)
+    if correlation:
+        size += len(correlation)
+    for name, value in user_properties:
+        size += PAIR_BYTES + len(name) + len(value)
+    return size

@@ -31,5 +31,5 @@ and can change nothing.
 | ``participant.signals`` | its events and effects |
 | ``participant.submission`` | the broker's declarations; repeats commands until the log has them |
 | ``participant.heartbeat``, ``link_reports`` | its heartbeats and the leader's answers; reports about its links |
-| ``participant.inbox``, ``network_view`` | its notices as they come; the network that they and messages describe |
+| ``participant.network_view`` | its notices in their order; the network that they and messages describe |
 """

@@ -57,7 +57,7 @@ from mqtt5 import (
 from tocsin.core.machine import CancelTimer, Effect, Event, SetTimer, Table, TableMachine, TimerFired
 from tocsin.core.session import connect
 from tocsin.core.session.limits import SessionLimits
-from tocsin.core.session.publish_rules import Publishing
+from tocsin.core.session.publish import Publishing
 from tocsin.core.session.signals import (
     Close,
     Opened,

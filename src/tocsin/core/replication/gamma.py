@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from tocsin.core.budgets.weight import weight_of_publication
+from tocsin.core.budgets.budget import weight_of_publication
 from tocsin.core.channels.channel_filter import ChannelFilter
 from tocsin.core.filters import QueryFilter, filter_type
 from tocsin.core.forwarding.table import Subscription

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from tocsin.core.budgets.weight import weight_of_publication
+from tocsin.core.budgets.budget import weight_of_publication
 from tocsin.core.retained.topics import OVERHEAD_BYTES
 from tocsin.model.publication import Publication
 from tocsin.model.versions import Packed

@@ -24,7 +24,7 @@ from mqtt5 import (
 )
 
 from tocsin.core.access.accounts import ACCOUNTS_USER
-from tocsin.core.budgets.weight import weight_of
+from tocsin.core.budgets.budget import weight_of
 from tocsin.core.session.limits import SessionLimits
 from tocsin.core.session.signals import Accepted, Authenticate
 from tocsin.core.survival.homes import GUEST, HOME_MAX_CHARS, PROPERTY_VERSION, PROPERTY_WATCH

@@ -37,7 +37,7 @@ Transitions of ``Session``:
 
 Packets that a client sends behind its CONNECT without waiting for the answer are kept (at most ``early_max_bytes``) and
 handled, in order, right after the CONNACK. ``Conversation`` handles the packets of a connected client. A message at
-QoS 0 is passed on at once. One at QoS 1 or 2 is committed first and answered afterwards (``core.session.inbound``). One
+QoS 0 is passed on at once. One at QoS 1 or 2 is committed first and answered afterwards (``core.session.publish``). One
 that the client may not publish is refused: with 0x87 where the answer can say so (MQTT 5); in 3.1.1 it is acknowledged
 and goes nowhere. The client's answers to our own messages go to the shell unchanged (``Acknowledged``).
 
@@ -91,9 +91,8 @@ from tocsin.core.machine import (
 )
 from tocsin.core.session import connect
 from tocsin.core.session.connect import REASON_MAX_CHARS, Arrival, ConnectRefused
-from tocsin.core.session.inbound import Inbound
 from tocsin.core.session.limits import SessionLimits
-from tocsin.core.session.publish_rules import Permission, Publishing
+from tocsin.core.session.publish import Inbound, Permission, Publishing
 from tocsin.core.session.signals import (
     Acknowledged,
     AskAccount,

@@ -44,7 +44,7 @@ from tocsin.core.quality.texts import (
     request_text,
 )
 from tocsin.core.session.limits import SessionLimits
-from tocsin.core.session.publish_rules import Permission
+from tocsin.core.session.publish import Permission
 from tocsin.core.session.signals import Subscribe, Unsubscribe
 from tocsin.errors import ProtocolViolation, QueryInvalid
 from tocsin.wire.mqtt.topics import QUALITY_PREFIX, FilterInvalid, check_filter

@@ -46,7 +46,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from tocsin.core.access.ownership import may_take
-from tocsin.core.budgets.weight import weight_of_publication
+from tocsin.core.budgets.budget import weight_of_publication
 from tocsin.core.delivery.stored_session import StoredSession
 from tocsin.core.machine import (
     CancelTimer,

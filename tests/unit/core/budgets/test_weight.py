@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mqtt5 import PublishPacket, Will
 
-from tocsin.core.budgets.weight import weight_of, weight_of_publication
+from tocsin.core.budgets.budget import weight_of, weight_of_publication
 from tocsin.core.retained.kept import size_of
 from tocsin.model.publication import Publication
 from tocsin.wire.mqtt.codec import encode

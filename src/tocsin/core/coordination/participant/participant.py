@@ -39,10 +39,9 @@ from typing import ClassVar, Final
 
 from tocsin.core.coordination.names import StoreNames
 from tocsin.core.coordination.participant.heartbeat import Heartbeat
-from tocsin.core.coordination.participant.inbox import Inbox
 from tocsin.core.coordination.participant.link_reports import Linkage
 from tocsin.core.coordination.participant.load_reports import LoadReports
-from tocsin.core.coordination.participant.network_view import MessageEvidence, NetworkView
+from tocsin.core.coordination.participant.network_view import Inbox, MessageEvidence, NetworkView
 from tocsin.core.coordination.participant.signals import (
     AllDispatched,
     AwaitAll,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.core.coordination.participant import inbox as module
-from tocsin.core.coordination.participant.inbox import Complete, Inbox
+from tocsin.core.coordination.participant import network_view as module
+from tocsin.core.coordination.participant.network_view import Complete, Inbox
 from tocsin.wire.internal.notices import AnyItem, Left, Notice, Refused
 
 

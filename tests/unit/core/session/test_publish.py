@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mqtt5 import PublishPacket
 
-from tocsin.core.session import publish_rules as module
+from tocsin.core.session import publish as module
 from tocsin.core.session.limits import SessionLimits
-from tocsin.core.session.publish_rules import Publishing
+from tocsin.core.session.publish import Publishing
 from tocsin.errors import WireError
 from tocsin.wire.mqtt.topics import HERE_PREFIX, ONE_PREFIX, TopicInvalid, check_topic
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.store.memory import index as index_module
-from tocsin.store.memory.index import SubjectIndex
+from tocsin.store.memory import state as state_module
+from tocsin.store.memory.state import SubjectIndex
 from tocsin.store.rules import is_wild, matches
 
 subjects = st.sampled_from(["a", "b", "a.x", "a.y", "b.x", "a.x.z"])
@@ -75,7 +75,7 @@ def test_a_pattern_that_was_pushed_out_is_found_again() -> None:
     for position in range(1, 5):
         index.add(f"a.{position}", position)
     assert list(index.positions("a.*", 0)) == [1, 2, 3, 4]
-    for i in range(index_module.PATTERNS_MAX + 5):
+    for i in range(state_module.PATTERNS_MAX + 5):
         assert list(index.positions(f"z{i}.*", 0)) == []
     index.add("a.5", 5)
     index.remove("a.1", 1)

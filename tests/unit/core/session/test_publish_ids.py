@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tocsin.core.session.inbound import Inbound
+from tocsin.core.session.publish import Inbound
 from tocsin.errors import ProtocolViolation
 
 RECEIVE_MAX, HELD_MAX = 3, 4
