@@ -124,9 +124,10 @@ class Selection(Protocol):
     def items(self) -> AsyncGenerator[Entry | Begun | Reached, None]:
         """``Begun``, then the entries in order, without gaps, repeats or end, and how far they are.
 
-        ``Reached`` comes every few seconds while the log grows without a match, and soon after ``hasten``; a reader
-        that is lost on its way begins again by itself where it was, with another ``Begun``. ``Trimmed`` if the log
-        does not keep any more what comes next. To be iterated once.
+        ``Reached`` comes every few seconds while the log grows without a match, up to half a minute late if the log
+        had stood still before, and soon after ``hasten``. A reader that is lost on its way begins again by itself
+        where it was, with another ``Begun``. ``Trimmed`` if the log does not keep any more what comes next. To be
+        iterated once.
         """
         ...
 

@@ -22,7 +22,7 @@ asks for a pull without heartbeats (*at rest*), which lasts REST_S: its end is t
 A follower of a **selection** is handed only what matches its patterns, and tells how far it is all the same
 (``Reached``). A heartbeat says how many messages the consumer has sent, and up to which position it has looked, by what
 its own server has. If we got as many, nothing that matches is missing up to there. A short pull brings such a heartbeat
-soon (``hasten``).
+soon (``hasten``). It rests when two heartbeats in a row name the same position, for SELECTION_REST_S.
 
 A follower that rewinds tells its reader everything again after a loss. If it is lost again before it was through, it
 pauses twice as long each time, up to ``REWIND_PAUSE_MAX_S``, and says so in the log.
@@ -56,6 +56,7 @@ SILENCE_S: Final = (
 EXPIRY_S: Final = 30.0  # how long the server holds a request for messages that do not come
 ALONE_EXPIRY_S: Final = 4.0  # … a server that is alone, until there is nothing more to expect
 REST_S: Final = 120.0  # … and from then on
+SELECTION_REST_S: Final = 30.0  # … of a selection: while it rests, nothing tells how far it is
 LOOK_EVERY: Final = 3  # heartbeats in a row before the leader is asked whether there is really nothing
 SELECTION_DOUBTS: Final = (
     2  # looks before a selection is given up: a heartbeat may be as old as the one before it
@@ -338,14 +339,18 @@ class Follower:
 
     def _may_rest(self) -> bool:
         """Whether nothing more is expected, and a loss would be heard."""
-        if self._tells and not self._still:
-            return False
+        return (self._still or not self._tells) and self._is_calm()
+
+    def _is_calm(self) -> bool:
         return self._through and not self.pending and self._stream.replicas == 1 and self._connection.alone
+
+    def _rest_s(self) -> float:
+        return SELECTION_REST_S if self._tells else REST_S
 
     def _patience_s(self) -> float:
         """How long the server may be silent. A pull of which much was used may have ended without a word."""
-        rests = self._resting and self._may_rest() and self._pulled_bytes < WINDOW_MAX_BYTES // 2
-        return REST_S + SILENCE_S - HEARTBEAT_S if rests else SILENCE_S
+        rests = self._resting and self._is_calm() and self._pulled_bytes < WINDOW_MAX_BYTES // 2
+        return self._rest_s() + SILENCE_S - HEARTBEAT_S if rests else SILENCE_S
 
     async def _ask_for(self, count: int, *, rest: bool = True) -> None:
         """A pull. One message that no pull has room for, which somebody else wrote, is asked for by itself."""
@@ -354,7 +359,7 @@ class Follower:
         max_bytes = None if self._barren else WINDOW_MAX_BYTES
         if self._resting:
             self._still = False  # the next one has heartbeats again
-            await self._pull(count, REST_S, None, max_bytes)
+            await self._pull(count, self._rest_s(), None, max_bytes)
         else:
             expiry_s = ALONE_EXPIRY_S if self._connection.alone else EXPIRY_S
             await self._pull(count, expiry_s, HEARTBEAT_S, max_bytes)

@@ -180,6 +180,25 @@ async def test_a_feed_of_a_lone_server_rests_without_heartbeats(
     assert len(server.created) == 1
 
 
+async def test_a_selection_of_a_still_log_rests_once_it_knows(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower_module, "SILENCE_S", 0.01)
+    monkeypatch.setattr(follower_module, "HEARTBEAT_S", 0.0)
+    monkeypatch.setattr(follower_module, "SELECTION_REST_S", 0.1)
+    server.alone = True
+    async with aclosing(open_follower(server, 4, tells=True).messages()) as messages:
+        waiting = await begun(server, messages)
+        for _ in range(2):  # the log ends at 3, and does not grow
+            server.status("100", "Idle Heartbeat", Nats_Last_Stream="3", Nats_Last_Consumer="0")
+        server.status("408", "Request Timeout", Nats_Pending_Messages="512")
+        await asyncio.sleep(0.05)  # longer than a silence that counts elsewhere
+        assert ["idle_heartbeat" in each for each in server.pulls] == [True, False]
+        server.deliver(1, 6)
+        assert await waiting == [6]
+    assert len(server.created) == 1
+
+
 async def test_a_feed_that_expects_more_does_not_rest(server: FakeServer) -> None:
     server.alone, server.pending = True, 5
     async with aclosing(open_follower(server, 4).messages()) as messages:
