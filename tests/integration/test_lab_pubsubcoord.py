@@ -8,6 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tocsin_labs.pubsubcoord import places, quota
+
 DEADLINE_S = 170.0
 COMMAND = (sys.executable, "-m", "tocsin", "lab", "pubsubcoord")
 
@@ -57,6 +61,44 @@ def test_every_join_comes_into_force(tmp_path: Path) -> None:
     for each in found["joined"]:
         assert each["told"]["missing"] == 0
         assert each["log_bytes"] > 0
+
+
+def test_topics_cost_what_is_told_and_cross_with_the_delays(tmp_path: Path) -> None:
+    done, found = lab(tmp_path, "--quick", "--only", "topics")
+    assert done.returncode == 0, done.stderr
+    for each in found["weighed"]:
+        heard = each["heard"]
+        assert (heard["lost"], heard["doubled"], heard["disordered"]) == (0, 0, 0)
+        assert heard["all_ms"]["p50"] >= 100
+        assert each["hub"]["share"] > 0
+    assert [each["size"]["hubs"] for each in found["crowded"]] == [3, 3]
+    assert "| Figure 7d, a message |" in (tmp_path / "summary.md").read_text()
+
+
+@pytest.mark.skipif(bool(places.problem()), reason="no TUN devices in network namespaces here")
+def test_one_path_has_the_delays_of_its_links_and_loses_nothing(tmp_path: Path) -> None:
+    done, found = lab(tmp_path, "--quick", "--only", "deadline", "--seed", "3")
+    assert done.returncode == 0, done.stderr
+    assert len(found["flows"]) >= 4
+    for each in found["flows"]:
+        up, down = each["paths"]["up"], each["paths"]["down"]
+        assert each["own"]["lost"] == each["own"]["doubled"] == 0
+        if each["kind"] == "single":
+            assert each["own"]["all_ms"]["p50"] >= 1e3 * (up["delay_s"] + down["delay_s"])
+        assert each["sent"]["packets"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(quota.place() is None, reason="no control groups that can be written here")
+def test_hubs_are_held_to_their_share_and_added_under_load(tmp_path: Path) -> None:
+    done, found = lab(tmp_path, "--quick", "--only", "hubs")
+    assert done.returncode == 0, done.stderr
+    one, two = found["stands"]
+    assert (one["hubs"], two["hubs"]) == (1, 2)
+    assert two["added"]["windows"] and (two["added"]["doubled"], two["added"]["disordered"]) == (0, 0)
+    for each in (one, two):
+        assert all(step["hub"]["share"] < 0.2 for step in each["steps"])
+    assert len(found["clouds"]) == 2
 
 
 def test_a_bad_option_is_refused_in_words(tmp_path: Path) -> None:

@@ -11,11 +11,13 @@ import json
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
+import msgspec
 import psutil
 
 from tocsin.config import Broker, Settings
@@ -37,6 +39,9 @@ READY_S: Final = 120.0
 BROKER_BYTES: Final = 150 << 20  # that a broker's process takes, generously
 CALM_SHARE: Final = 0.6  # of all processors: below it the network counts as at rest
 CALM_LOOK_S: Final = 1.0
+
+Argv = tuple[str, ...]
+NOWHERE: Final[Mapping[str, Callable[[Argv], Argv]]] = MappingProxyType({})
 
 
 class Kept:
@@ -68,7 +73,12 @@ class Fleet:
     """A network that runs; ``start`` its brokers."""
 
     def __init__(
-        self, settings: Settings, directory: StateDirectory, base: Kept, store: JetStreamStore
+        self,
+        settings: Settings,
+        directory: StateDirectory,
+        base: Kept,
+        store: JetStreamStore,
+        housed: Mapping[str, Callable[[Argv], Argv]] = NOWHERE,
     ) -> None:
         self.settings = settings  # with the ports and the secret that were chosen
         self.store = store  # a connection of the experiment's own
@@ -76,6 +86,9 @@ class Fleet:
         self._directory = directory
         self._base = base
         self._plans = {plan.child.name: plan for plan in network.plans(settings, directory)}
+        for name, house in housed.items():
+            plan = self._plans[broker_address(name)]
+            self._plans[broker_address(name)] = msgspec.structs.replace(plan, argv=house(plan.argv))
         self._brokers: dict[str, Kept] = {}
         self._killed: list[Kept] = []
 
@@ -202,8 +215,13 @@ def check_room(brokers: int) -> None:
 
 
 @asynccontextmanager
-async def fleet(settings: Settings) -> AsyncIterator[Fleet]:
-    """The store and the coordinators of a network while the context lasts, and whatever brokers are started."""
+async def fleet(
+    settings: Settings, housed: Mapping[str, Callable[[Argv], Argv]] = NOWHERE
+) -> AsyncIterator[Fleet]:
+    """The store and the coordinators of a network while the context lasts, and whatever brokers are started.
+
+    ``housed``: how the commands of some brokers are to be changed.
+    """
     check_room(len(settings.brokers))
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(ephemeral_directory())
@@ -214,7 +232,7 @@ async def fleet(settings: Settings) -> AsyncIterator[Fleet]:
         await base.ready()
         store = await JetStreamStore.open(settings.nats, "operator", name="lab")
         stack.push_async_callback(store.close)
-        made = Fleet(settings, directory, base, store)
+        made = Fleet(settings, directory, base, store, housed)
         stack.push_async_callback(made.close)
         await stack.enter_async_context(made.chronicle.followed())
         yield made

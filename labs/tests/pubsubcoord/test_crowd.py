@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from tocsin_labs.pubsubcoord.crowd import HEAD, Client, Crowd, Job, Lane, binned, topics
+from tocsin_labs.pubsubcoord.crowd import HEAD, Client, Crowd, Ear, Job, Lane, Topic, binned, topics, turn
 from tocsin_labs.pubsubcoord.plan import Load, Wan
 from tocsin_labs.pubsubcoord.speech import Mqtt
 
@@ -33,6 +33,11 @@ def crowd() -> Crowd:
     return made
 
 
+def ear(lane: Lane) -> Ear:
+    (found,) = lane.all_ears
+    return found
+
+
 def payloads(lane: Lane) -> list[bytes]:
     return [each[-Load().payload_bytes :] for each in cast(Wire, lane.publisher).written]
 
@@ -55,7 +60,7 @@ def test_lost_doubled_and_disordered_messages_are_counted() -> None:
     for lane in made.lanes:
         lane.publish(0)
     for lane in made.lanes:
-        lane.hear(payloads(lane)[0], 0)
+        ear(lane).hear(payloads(lane)[0], 0)
     assert made.all_heard.is_set()
     made.begin()
     for number in range(1, 6):
@@ -64,9 +69,9 @@ def test_lost_doubled_and_disordered_messages_are_counted() -> None:
     made.end()
     one.publish(300 * MS)
     for number, at_ms in ((1, 150), (3, 250), (2, 260), (2, 270), (5, 350), (6, 400)):
-        one.hear(payloads(one)[number], at_ms * MS)
+        ear(one).hear(payloads(one)[number], at_ms * MS)
     for number in range(1, 6):
-        other.hear(payloads(other)[number], (number * 50 + 100) * MS)
+        ear(other).hear(payloads(other)[number], (number * 50 + 100) * MS)
     made._late.append(2 * MS)
     found = made.found()
     assert (found.sent, found.lost, found.doubled, found.disordered) == (10, 1, 1, 2)
@@ -80,8 +85,76 @@ def test_a_payload_has_the_size_of_the_plan() -> None:
     made = crowd()
     made.lanes[0].publish(7)
     (payload,) = payloads(made.lanes[0])
-    assert HEAD.unpack_from(payload) == (0, 7)
+    assert HEAD.unpack_from(payload) == (0, 7, 0)
     assert payload[HEAD.size :] == bytes(Load().payload_bytes - HEAD.size)
+
+
+def test_each_subscriber_of_a_topic_has_an_account_of_its_own() -> None:
+    topic = Topic("t", 0, 1, more=(2,), readers=2)
+    made = Crowd(Job((("127.0.0.1", 1),) * 3, (topic,), Load(), 0.0, by_topic=True))
+    (lane,) = made.lanes
+    lane.publisher = cast(Client, Wire())
+    made.begin()
+    for number in range(3):
+        lane.publish(number * MS)
+    made.end()
+    one, *others = lane.all_ears
+    assert len(others) == 3
+    for each in (one, one, *others):
+        each.hear(payloads(lane)[0], 100 * MS)
+    made._late.append(MS)
+    one.hear(payloads(lane)[1], 101 * MS)
+    found = made.found()
+    assert (found.sent, found.lost, found.doubled) == (12, 7, 1)
+    assert found.by_topic["t"].lost == 7
+
+
+def test_messages_of_a_pause_do_not_count_and_the_next_ones_do() -> None:
+    made = crowd()
+    lane = made.lanes[0]
+    made.begin()
+    lane.publish(0)
+    made.end()
+    lane.publish(0)
+    made.begin()
+    lane.publish(0)
+    made.end()
+    for payload in payloads(lane):
+        ear(lane).hear(payload, MS)
+    assert (lane.sent, ear(lane).lost, len(ear(lane).arrivals)) == (1, 0, 1)
+
+
+def test_the_course_of_time_has_the_spread_of_each_part() -> None:
+    made = Crowd(Job((("127.0.0.1", 1),) * 2, topics(2, 1, 0.0), Load(), 0.0, window_s=0.5))
+    lane = made.lanes[0]
+    lane.publisher = cast(Client, Wire())
+    made.begin()
+    made._began_ns = 0
+    for number, (sent_ms, came_ms) in enumerate(((0, 100), (300, 400), (600, 900))):
+        lane.publish(sent_ms * MS)
+        ear(lane).hear(payloads(lane)[number], came_ms * MS)
+    made.end()
+    made._late.append(MS)
+    assert [(each.at_s, each.count, each.p99_ms) for each in made.found().windows] == [
+        (0, 2, 100),
+        (0.5, 1, 300),
+    ]
+
+
+@pytest.mark.parametrize(("count", "ticks"), [(7, 3), (3, 7), (5, 5), (1, 10), (400, 3_333)])
+def test_every_topic_has_one_turn_in_a_period(count: int, ticks: int) -> None:
+    lanes = cast(list[Lane], list(range(count)))
+    turns = [list(turn(lanes, tick, ticks)) for tick in range(ticks)]
+    assert sorted(cast(list[int], [each for some in turns for each in some])) == list(range(count))
+    assert max(map(len, turns)) <= -(-count // ticks)
+
+
+def test_an_offer_goes_with_the_first_message_alone() -> None:
+    topic = Topic("t", 0, 1, offer=(("offer.budget", "50ms"),))
+    lane = Lane(0, topic, Mqtt(), Load())
+    first, second = lane.write(0), lane.write(0)
+    assert b"offer.budget" in first and b"offer.budget" not in second
+    assert Mqtt().read(first + second, 64)[1] == [first[-64:], second[-64:]]
 
 
 def test_arrivals_are_counted_in_bins() -> None:

@@ -12,12 +12,15 @@ import pytest
 from tocsin.errors import OperatorError
 from tocsin_labs import drawing, recorded
 from tocsin_labs.figures import Spread
-from tocsin_labs.pubsubcoord import failure, locality
-from tocsin_labs.pubsubcoord.crowd import Heard
+from tocsin_labs.pubsubcoord import deadline, failure, locality, places, quota
+from tocsin_labs.pubsubcoord.crowd import Heard, Own, Window
+from tocsin_labs.pubsubcoord.deadline import Flow, Kind
 from tocsin_labs.pubsubcoord.failure import Failed
+from tocsin_labs.pubsubcoord.hubs import Added, Stand, Step
 from tocsin_labs.pubsubcoord.joiners import Told
 from tocsin_labs.pubsubcoord.joining import Joined
 from tocsin_labs.pubsubcoord.locality import Kept, Point, System
+from tocsin_labs.pubsubcoord.overlay import Leg, Paths, Sent
 from tocsin_labs.pubsubcoord.plan import Plan, Way, plan
 from tocsin_labs.pubsubcoord.run import (
     COMMAND,
@@ -26,11 +29,15 @@ from tocsin_labs.pubsubcoord.run import (
     comparisons,
     draw,
     heading,
+    impossible,
     run,
+    stated,
     summary,
     write,
 )
 from tocsin_labs.pubsubcoord.site import Cost
+from tocsin_labs.pubsubcoord.topics import Shape, Weighed, fitted
+from tocsin_labs.pubsubcoord.virtual import Size, Virtual
 from tocsin_labs.stage import Stage
 
 COST = Cost(share=0.1, share_most=0.2, mb=80.0, mb_most=90.0)
@@ -68,8 +75,59 @@ def joined(count: int) -> Joined:
     return Joined(told=told, log_entries=100, log_bytes=60 * count, leader_s=0.5, leader_mb=70.0)
 
 
+def weighed(topics: int, share: float, readers: int = 1, lans: int = 1) -> Weighed:
+    cost = Cost(share=share, share_most=share, mb=80.0, mb_most=80.0)
+    return Weighed(
+        shape=Shape(topics, readers, lans), messages_s=20.0 * topics, floor_ms=100.0, heard=heard(103.0), source=cost,
+        hub=cost, target=cost,
+    )  # fmt: skip
+
+
+def virtual(hubs: int, share: float) -> Virtual:
+    size = Size(20, 100, hubs, 1_000, 10, 0.05, 0.010, 0.040)
+    return Virtual(
+        size=size, in_s=20_000.0, out_s=200_000.0, floor_ms=100.0, all_ms=spread(101.0), source_share=0.1,
+        hub_share=share / 1.1, hub_share_most=share, target_share=0.2, uneven=1.1,
+    )  # fmt: skip
+
+
+def stand(hubs: int, capacity_s: float) -> Stand:
+    step = Step(
+        offered_s=capacity_s, p50_ms=110.0, p99_ms=130.0, lost=0, late_p99_ms=2.0, hub=COST, follows=True
+    )
+    over = msgspec.structs.replace(step, offered_s=1.1 * capacity_s, follows=False)
+    windows = tuple(Window(at / 2, 100, 110.0, 900.0 if at < 4 else 120.0) for at in range(20))
+    added = None if hubs == 1 else Added(1.2 * capacity_s, 1.5, 2.0, 0, 0, 0, windows)
+    return Stand(
+        hubs=hubs, share=0.025, by="control groups, version 1", rest_p99_ms=120.0, steps=(step, over), uneven=1.05,
+        added=added,
+    )  # fmt: skip
+
+
+def flow(kind: Kind, case: int, delay_s: float, mean: float, loss: float = 0.0, size: int = 200_000) -> Flow:
+    leg = Leg(delay_s, loss)
+    own = Own(sent=1_000, lost=0, doubled=0, disordered=0, all_ms=spread(mean))
+    return Flow(
+        kind=kind, case=case, paths=Paths(leg, leg, leg), lasts_s=50.0, rest=Sent(), sent=Sent(size // 2, size // 2),
+        own=own, late_p99_ms=1.0,
+    )  # fmt: skip
+
+
 def results() -> Results:
     found = begin(Plan())
+    found.weighed = [
+        weighed(20, 0.01),
+        weighed(50, 0.02),
+        weighed(200, 0.08),
+        weighed(50, 0.04, 3),
+        weighed(50, 0.03, 1, 5),
+    ]
+    found.crowded = [virtual(40, 0.1)]
+    found.stands = [stand(1, 1_000.0), stand(2, 1_900.0)]
+    found.clouds = [virtual(5, 0.5), virtual(10, 0.25)]
+    found.flows = [
+        flow("single", 0, 0.030, 62.0), flow("single", 0, 0.125, 277.0, 0.01), flow("single", 1, 0.030, 62.0),
+    ]  # fmt: skip
     found.points = [point("tocsin", 0.1, 95.0), point("tocsin", 0.9, 30.0), point("nats", 0.1, 94.0)]
     found.kept = [Kept(100, 10_000.0, 900.0, 901.0)]
     found.joined = [joined(2_000), joined(4_000)]
@@ -107,13 +165,75 @@ def test_a_join_has_its_part_of_the_log() -> None:
     assert rows["Figure 7c, 4,000 joins", "log, for each"].ours == 60
 
 
+def test_what_messages_cost_is_found_from_loads_that_differ_in_one_thing() -> None:
+    costs = fitted(results().weighed)
+    assert costs.hub_s == pytest.approx(0.08 / 4_000)
+    assert costs.reader_s == pytest.approx(0.02 / 1_000 / 2)
+    assert costs.out_s == pytest.approx(0.01 / 1_000 / 4)
+    assert costs.hub_line.slope == pytest.approx(2e-5, rel=0.1)
+    rows = {(row.experiment, row.figure): row for row in comparisons(results())}
+    assert rows["Figure 7a, 50 topics, 1 subscriber each", "mean; floor 100"].target == 106
+    assert rows["Figure 7a, 200 topics, 1 subscriber each", "mean; floor 100"].target is None
+    assert rows["Figure 7d, a message", "a processor forwards, one to one"].ours == pytest.approx(50_000)
+    assert rows["Figure 7d, a message", "a processor sends out, one to ten"].ours == pytest.approx(
+        10 / 42.5e-6
+    )
+
+
+def test_hubs_stand_beside_so_many_times_the_first() -> None:
+    rows = {(row.experiment, row.figure): row for row in comparisons(results())}
+    name = "Figure 7b, 2 hubs of 2.5 % of a processor"
+    assert rows[name, "followed, highest"].ours == 1_900
+    assert rows[name, "2 × one hub's, over that"].ours == pytest.approx(2 / 1.9)
+    assert rows[name, "and has helped after"].ours == 2.0
+    busiest = rows[
+        "Figure 7b, virtual, 5 hubs (20,000 messages/s in, 200,000 out)", "busiest hub, of one processor"
+    ]
+    assert busiest.ours == 50
+
+
+def test_what_the_paper_says_in_words_is_held_against_the_figures() -> None:
+    said = {claim.words: claim for claim in stated(results())}
+    assert said["the tier carries more with more routing brokers"].holds
+    assert not said["5 routing brokers are saturated by the paper's load"].holds
+    assert said["10 are not"].holds
+    assert said["processor use of edge brokers grows linearly with the topics"].figure == "7d"
+    assert "| 7b | 10 are not | holds |" in summary(results())
+
+
+def test_a_flow_says_what_a_message_brought_to_the_links() -> None:
+    single = flow("single", 1, 0.030, 62.0)
+    assert (single.message_bytes, single.direct_bytes, single.floor_ms) == (200.0, 100.0, 60.0)
+    rows = {(row.experiment, row.figure): row for row in comparisons(results())}
+    assert rows["Figure 8a, 125 ms 1 %", "mean; floor 250"].ours == 277
+    assert rows["Table 1, case 1 (AAA), one path", "on the links, for a message"].ours == 200
+
+
+def test_what_cannot_run_here_is_left_out_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "problem", lambda: "Operation not permitted (/dev/net/tun)")
+    monkeypatch.setattr(quota, "place", lambda: None)
+    assert set(impossible()) == {"deadline", "hubs"}
+    with pytest.raises(OperatorError, match="TUN"):
+        deadline.check()
+    with pytest.raises(OperatorError, match="control group"), quota.quotas():
+        raise AssertionError("there are none")
+
+
 def test_everything_is_written_and_a_partial_run_says_so(tmp_path: Path) -> None:
     found = results()
     found.partial = True
     write(found, tmp_path)
     assert msgspec.convert(json.loads((tmp_path / "results.json").read_text()), Results) == found
     assert "cut short" in (tmp_path / "summary.md").read_text()
-    for name, rows in (("locality", 3), ("failure", 3), ("joining", 2)):
+    for name, rows in (
+        ("locality", 3),
+        ("failure", 3),
+        ("joining", 2),
+        ("topics", 5),
+        ("hubs", 4),
+        ("virtual", 3),
+        ("deadline", 3),
+    ):
         with (tmp_path / f"{name}.csv").open(newline="") as file:
             assert len(list(csv.DictReader(file))) == rows
     assert "round trips of 20 ms in a LAN and 80 ms to the cloud" in heading(found)
@@ -127,9 +247,12 @@ def test_a_run_is_drawn_from_its_directory_alone(tmp_path: Path) -> None:
     out = tmp_path / "pictures"
     out.mkdir()
     assert [each.name for each in recorded.draw(tmp_path, out)] == [
+        "deadline.png",
         "failure.png",
+        "hubs.png",
         "joining.png",
         "locality.png",
+        "topics.png",
     ]
 
 

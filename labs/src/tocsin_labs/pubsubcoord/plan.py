@@ -66,6 +66,54 @@ class Joining(msgspec.Struct, frozen=True):
     hubs: int = 2
 
 
+class Deadline(msgspec.Struct, frozen=True):
+    """Figure 8 and Table 1."""
+
+    delays_s: tuple[float, ...] = (0.030, 0.050, 0.075, 0.100, 0.125)  # of both links of the single path
+    losses: tuple[float, ...] = (0.0, 0.01)
+    near: tuple[float, float] = (0.030, 0.0)  # a link of kind A: delay and loss, in each direction
+    far: tuple[float, float] = (0.250, 0.01)  # of kind B
+    cases: int = 8  # of Table 1
+    lasts_s: float = 100.0
+    load: Load = Load(warm_s=5.0, settle_s=5.0)
+
+
+class Topics(msgspec.Struct, frozen=True):
+    """Figures 7a and 7d, on real brokers; ``networks``: topics a network, in virtual time."""
+
+    topics: tuple[int, ...] = (20, 50, 100, 150, 200)
+    readers: tuple[int, ...] = (2, 5, 10)
+    lans: int = 5  # of subscribers, to find what a further broker costs
+    others: int = 50  # topics of those with more than one subscriber
+    lasts_s: float = 8.0
+    networks: tuple[int, ...] = (20, 50, 100, 150, 200)
+
+
+class Cloud(msgspec.Struct, frozen=True):
+    """The paper's network, in virtual time."""
+
+    sources: int = 20  # edge brokers of publishers
+    targets: int = 100  # of subscribers
+    hubs: int = 40
+    networks: int = 10  # that want each topic
+    lasts_s: float = 1.0
+
+
+class Hubs(msgspec.Struct, frozen=True):
+    """Figures 7b and 7e: routing brokers that are held to a share of a processor."""
+
+    hubs: tuple[int, ...] = (1, 2, 4, 8)
+    share: float = 0.025  # of a processor, that a hub may use
+    topics: int = 400
+    rate: float = 1_200.0  # messages a second at first, for one hub
+    step: float = 1.12  # from one rate to the next
+    lasts_s: float = 3.0  # of each rate
+    rates: int = 20  # at most
+    added_s: float = 30.0  # in which a hub that is added is to have had its effect
+    virtual: tuple[int, ...] = (5, 10, 20, 40)
+    topics_each: int = 100  # a network, in virtual time
+
+
 class Plan(msgspec.Struct, frozen=True):
     """All of them."""
 
@@ -76,6 +124,10 @@ class Plan(msgspec.Struct, frozen=True):
     locality: Locality = Locality()
     failure: Failure = Failure()
     joining: Joining = Joining()
+    deadline: Deadline = Deadline()
+    topics: Topics = Topics()
+    hubs: Hubs = Hubs()
+    cloud: Cloud = Cloud()
 
 
 QUICK = Plan(
@@ -87,7 +139,17 @@ QUICK = Plan(
         ways=("drained", "killed"), topics=10, before_s=0.5, after_s=3.0, empty_s=3.0, even_s=2.0
     ),
     joining=Joining(joins=(100, 200), rate=200, topics=100, edges=4, publishers=1, hubs=1),
-)
+    topics=Topics(topics=(5, 10, 20), readers=(2,), lans=2, others=5, lasts_s=1.0, networks=(10, 20)),
+    cloud=Cloud(sources=2, targets=6, hubs=3, networks=2, lasts_s=0.3),
+    hubs=Hubs(
+        hubs=(1, 2), share=0.1, topics=20, rate=200.0, step=2.0, lasts_s=0.7, rates=2, added_s=5.0, virtual=(2, 3),
+        topics_each=10,
+    ),
+    deadline=Deadline(
+        delays_s=(0.030,), near=(0.010, 0.0), far=(0.050, 0.01), cases=2, lasts_s=3.0,
+        load=Load(warm_s=1.0, settle_s=1.0),
+    ),
+)  # fmt: skip
 
 
 def plan(*, quick: bool, seed: int) -> Plan:

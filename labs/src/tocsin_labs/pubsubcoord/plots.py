@@ -9,9 +9,14 @@ from typing import Any, Final
 from tocsin_labs.drawing import finish, pyplot, save
 from tocsin_labs.pubsubcoord import paper
 from tocsin_labs.pubsubcoord.crowd import BIN_S
+from tocsin_labs.pubsubcoord.deadline import CASES, Flow
+from tocsin_labs.pubsubcoord.deadline import SAID as SAYS
 from tocsin_labs.pubsubcoord.failure import DOES, Failed
+from tocsin_labs.pubsubcoord.hubs import WITHIN, Stand
 from tocsin_labs.pubsubcoord.joining import Joined
 from tocsin_labs.pubsubcoord.locality import Point
+from tocsin_labs.pubsubcoord.topics import Weighed
+from tocsin_labs.pubsubcoord.virtual import Virtual
 
 OURS: Final = "#c0392b"
 SECOND: Final = "#e67e22"
@@ -114,3 +119,122 @@ def draw_joining(found: Sequence[Joined], out: Path) -> None:
     costs.set_ylim(bottom=0)
     finish(costs, "What the joins cost", "joins", "")
     save(figure, out / "joining.png")
+
+
+def draw_topics(weighed: Sequence[Weighed], virtual: Sequence[Virtual], out: Path) -> None:
+    """Figures 7a and 7d."""
+    figure, (times, shares, model) = pyplot().subplots(1, 3, figsize=(15, 4.4), layout="constrained")
+    plain = [each for each in weighed if each.shape.is_plain]
+    counts = [each.shape.topics for each in plain]
+    for name, style, colour, label in (
+        ("longest", "v:", PEER, "longest"),
+        ("p99", "^:", SECOND, "99th percentile"),
+        ("mean", "o-", OURS, "mean"),
+    ):
+        times.plot(
+            counts, [getattr(each.heard.all_ms, name) for each in plain], style, color=colour, label=label
+        )
+    times.plot(counts, [each.floor_ms for each in plain], "-", color=FLOOR, lw=1, label="the delays alone")
+    times.set_ylim(bottom=0)
+    finish(times, "Figure 7a: real brokers", "topics, 20 messages/s each", "ms from publisher to subscriber")
+    rates = [each.messages_s for each in plain]
+    brokers = (
+        ("source", "s-", SECOND, "publishers' edge broker"),
+        ("target", "o-", OURS, "subscribers' edge broker"),
+        ("hub", "v-", PEER, "hub"),
+    )
+    for name, style, colour, label in brokers:
+        shares.plot(
+            rates, [100 * getattr(each, name).share for each in plain], style, color=colour, label=label
+        )
+    shares.set_ylim(bottom=0)
+    finish(shares, "Figure 7d: what they take", "messages/s", "% of a processor")
+    each_network = [each.size.topics * each.size.networks // each.size.targets for each in virtual]
+    for name, style, colour, label in (
+        ("source_share", "s-", SECOND, "publishers' edge brokers"),
+        ("target_share", "o-", OURS, "subscribers' edge brokers"),
+        ("hub_share_most", "v-", PEER, "busiest hub"),
+    ):
+        heights = [100 * getattr(each, name) for each in virtual]
+        model.plot(each_network, heights, style, color=colour, label=label)
+    model.set_ylim(bottom=0)
+    finish(model, "Figure 7d, virtual: 120 edge brokers, 40 hubs", "topics a network", "% of a processor")
+    save(figure, out / "topics.png")
+
+
+def draw_hubs(stands: Sequence[Stand], virtual: Sequence[Virtual], out: Path) -> None:
+    """Figures 7b and 7e."""
+    figure, (carried, course, model) = pyplot().subplots(1, 3, figsize=(15, 4.4), layout="constrained")
+    counts = [each.hubs for each in stands]
+    one = stands[0].capacity_s / stands[0].hubs
+    carried.plot(
+        counts,
+        [each.capacity_s for each in stands],
+        "o-",
+        color=OURS,
+        label="ours: the highest rate followed",
+    )
+    carried.plot(
+        counts, [one * count for count in counts], "--", color=THEIRS, label="so many times one hub's"
+    )
+    carried.set_ylim(bottom=0)
+    share = 100 * stands[0].share
+    finish(carried, f"Figure 7b: hubs of {share:g} % of a processor", "hubs", "messages/s")
+    for each, colour in zip([each for each in stands if each.added], (OURS, SECOND, PEER), strict=False):
+        if each.added is not None:
+            windows = each.added.windows
+            label = f"to {each.hubs} hubs, {each.added.offered_s:,.0f} messages/s"
+            times = [window.at_s for window in windows]
+            course.plot(times, [window.p99_ms for window in windows], "-", color=colour, label=label)
+            course.axhline(WITHIN * each.rest_p99_ms, color=colour, ls=":", lw=1)
+    course.set_yscale("log")
+    finish(course, "Hubs are added under too much load", "seconds since the order", "ms, 99th percentile")
+    sizes = [each.size.hubs for each in virtual]
+    model.plot(
+        sizes,
+        [100 * each.hub_share_most for each in virtual],
+        "v-",
+        color=PEER,
+        label="ours: the busiest hub",
+    )
+    model.axhline(100.0, color=THEIRS, ls="--", lw=1, label="saturated, as the paper's are with 5")
+    model.set_ylim(bottom=0)
+    finish(model, "Figure 7e, virtual: 20,000 messages/s in, 200,000 out", "hubs", "% of a processor")
+    save(figure, out / "hubs.png")
+
+
+def draw_deadline(flows: Sequence[Flow], out: Path) -> None:
+    """Figure 8."""
+    figure, (single, table, costs) = pyplot().subplots(1, 3, figsize=(16, 4.8), layout="constrained")
+    paths = [each for each in flows if not each.case]
+    for loss, colour in ((0.0, PEER), (0.01, OURS)):
+        mine = [each for each in paths if each.paths.up.loss == loss]
+        delays = [1e3 * each.paths.up.delay_s for each in mine]
+        for name, style, label in (("longest", "^:", "longest"), ("mean", "o-", "mean")):
+            heights = [getattr(each.own.all_ms, name) for each in mine]
+            single.plot(delays, heights, style, color=colour, label=f"{100 * loss:g} % lost, {label}")
+    floor = sorted({(1e3 * each.paths.up.delay_s, each.floor_ms) for each in paths})
+    if floor:
+        single.plot(*zip(*floor, strict=True), "-", color=FLOOR, lw=1, label="the delays alone")
+    single.set_ylim(bottom=0)
+    finish(
+        single, "Figure 8a: one path over the routing broker", "ms of delay on each of its two links", "ms"
+    )
+    worst = next((each.own.all_ms.mean for each in paths[::-1] if each.paths.up.loss), None)
+    kinds = [kind for kind in SAYS if any(each.kind == kind and each.case for each in flows)]
+    width = 0.8 / max(1, len(kinds))
+    colours = dict(zip(SAYS, (THEIRS, SECOND, OURS), strict=False))
+    for place, kind in enumerate(kinds):
+        mine = [each for each in flows if each.kind == kind and each.case]
+        at = [each.case + (place - (len(kinds) - 1) / 2) * width for each in mine]
+        means = [each.own.all_ms.mean for each in mine]
+        bars = table.bar(at, means, width, color=colours[kind], label=SAYS[kind])
+        table.bar_label(bars, [f"{mean:.0f}" for mean in means], fontsize=6)
+        costs.bar(at, [each.message_bytes for each in mine], width, color=colours[kind], label=SAYS[kind])
+    if worst is not None:
+        table.axhline(worst, color=PEER, ls="--", lw=1, label="one path of 125 ms and 1 %")
+    for axes in (table, costs):
+        axes.set_xticks(range(1, 1 + len(CASES)), [f"{at}\n{case}" for at, case in enumerate(CASES, 1)])
+    finish(table, "Figure 8b: mean by the case of Table 1 (L1 direct, L2 and L3 relayed)", "", "ms")
+    finish(costs, "Figure 8c: on all links, for a message of 64 bytes", "", "bytes, with headers")
+    save(figure, out / "deadline.png")

@@ -10,6 +10,9 @@ from typing import Final, Literal, Protocol
 
 CONNACK, SUBACK, PUBLISH = 0x20, 0x90, 0x30
 REFUSED: Final = 0x80  # reason codes from here on
+USER_PROPERTY: Final = b"\x26"
+
+Properties = tuple[tuple[str, str], ...]
 
 
 class Refused(Exception):
@@ -21,9 +24,9 @@ class Speech(Protocol):
 
     def hello(self, client: str) -> bytes: ...
 
-    def subscribe(self, topic: str) -> bytes: ...
+    def subscribe(self, topic: str, request: Properties = ()) -> bytes: ...
 
-    def frame(self, topic: str, payload_bytes: int) -> tuple[bytes, bytes]:
+    def frame(self, topic: str, payload_bytes: int, offer: Properties = ()) -> tuple[bytes, bytes]:
         """What stands before and behind a payload that is published."""
         ...
 
@@ -33,16 +36,16 @@ class Speech(Protocol):
 
 
 class Mqtt:
-    """MQTT 5 at QoS 0, without properties."""
+    """MQTT 5 at QoS 0."""
 
     def hello(self, client: str) -> bytes:
         return _packet(0x10, _text("MQTT") + b"\x05\x02\x00\x00\x00" + _text(client))
 
-    def subscribe(self, topic: str) -> bytes:
-        return _packet(0x82, b"\x00\x01\x00" + _text(topic) + b"\x00")
+    def subscribe(self, topic: str, request: Properties = ()) -> bytes:
+        return _packet(0x82, b"\x00\x01" + _properties(request) + _text(topic) + b"\x00")
 
-    def frame(self, topic: str, payload_bytes: int) -> tuple[bytes, bytes]:
-        named = _text(topic) + b"\x00"
+    def frame(self, topic: str, payload_bytes: int, offer: Properties = ()) -> tuple[bytes, bytes]:
+        named = _text(topic) + _properties(offer)
         return _packet(PUBLISH, named + bytes(payload_bytes))[:-payload_bytes], b""
 
     def read(self, received: bytes, payload_bytes: int) -> tuple[int, list[bytes], int]:
@@ -68,10 +71,10 @@ class Nats:
     def hello(self, client: str) -> bytes:
         return b'CONNECT {"verbose":false,"pedantic":false,"name":"%s"}\r\nPING\r\n' % client.encode()
 
-    def subscribe(self, topic: str) -> bytes:
+    def subscribe(self, topic: str, request: Properties = ()) -> bytes:
         return b"SUB %s 1\r\nPING\r\n" % self._subject(topic)
 
-    def frame(self, topic: str, payload_bytes: int) -> tuple[bytes, bytes]:
+    def frame(self, topic: str, payload_bytes: int, offer: Properties = ()) -> tuple[bytes, bytes]:
         return b"PUB %s %d\r\n" % (self._subject(topic), payload_bytes), b"\r\n"
 
     def read(self, received: bytes, payload_bytes: int) -> tuple[int, list[bytes], int]:
@@ -104,12 +107,22 @@ def _text(words: str) -> bytes:
 
 
 def _packet(first: int, body: bytes) -> bytes:
-    head, size = bytearray((first,)), len(body)
+    return bytes((first,)) + _length(len(body)) + body
+
+
+def _length(size: int) -> bytes:
+    encoded = bytearray()
     while size > 0x7F:
-        head.append(size & 0x7F | 0x80)
+        encoded.append(size & 0x7F | 0x80)
         size >>= 7
-    head.append(size)
-    return bytes(head) + body
+    encoded.append(size)
+    return bytes(encoded)
+
+
+def _properties(named: Properties) -> bytes:
+    """User properties, with the length of all of them in front."""
+    body = b"".join(USER_PROPERTY + _text(name) + _text(value) for name, value in named)
+    return _length(len(body)) + body
 
 
 def _end(received: bytes, at: int) -> int:

@@ -6,16 +6,28 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from tocsin_labs.figures import Comparison, percentile
-from tocsin_labs.pubsubcoord import paper
+from tocsin_labs.pubsubcoord import deadline, paper
+from tocsin_labs.pubsubcoord.costs import MICRO, Costs, Line
+from tocsin_labs.pubsubcoord.deadline import CASES, Flow
 from tocsin_labs.pubsubcoord.failure import DOES, Failed
+from tocsin_labs.pubsubcoord.hubs import Stand
 from tocsin_labs.pubsubcoord.joining import Joined
 from tocsin_labs.pubsubcoord.locality import SAID, Kept, Point
+from tocsin_labs.pubsubcoord.topics import Weighed, fitted
+from tocsin_labs.pubsubcoord.virtual import Virtual
 
 TARGET_MS: Final = 6.0  # above the floor
 P99_MS: Final = 125.0
 LARGEST: Final = max(paper.MEANS_MS)
 JOIN_P95_MS: Final = 50.0
 JOIN_BYTES: Final = 1_000.0
+TEN: Final = 10
+EASY_TOPICS: Final = 100  # up to which the mean has a target
+UNEVEN: Final = 1.15
+SHORT: Final = 1 / 0.85  # of what so many hubs carry against so many times one hub's
+HELPED_S: Final = 30.0
+CASE_MS: Final = (36, 36, 36, 36, 68, 268, 266, 262)  # the targets of Table 1 with second ways
+COPIES: Final = 2.05  # times the bytes of one path
 GAP_TARGET_MS: Final = {"killed": 200.0, "frozen": 2_000.0}
 
 
@@ -106,4 +118,118 @@ def joining_rows(found: Iterable[Joined]) -> list[Comparison]:
                 name, "the leader, processor time for each", "µs", None, 1e6 * each.leader_s / told.joins
             ),
         ]
+    return rows
+
+
+def topics_rows(weighed: Sequence[Weighed], virtual: Iterable[Virtual]) -> list[Comparison]:
+    """The paper's figures have no numbers."""
+    rows = []
+    for each in weighed:
+        name, heard = f"Figure 7a, {each.shape.words}", each.heard
+        easy = each.shape.is_plain and each.shape.topics <= EASY_TOPICS
+        target = each.floor_ms + TARGET_MS if easy else None
+        rows += [
+            Comparison(name, f"mean; floor {each.floor_ms:g}", "ms", None, heard.all_ms.mean, target),
+            Comparison(name, "99th percentile", "ms", None, heard.all_ms.p99),
+            Comparison(name, "longest", "ms", None, heard.all_ms.longest),
+            Comparison(name, "publishers' edge broker, of one processor", "%", None, 100 * each.source.share),
+            Comparison(name, "hub, of one processor", "%", None, 100 * each.hub.share),
+            Comparison(name, "subscribers' edge broker, of one processor", "%", None, 100 * each.target.share),
+            Comparison(name, "lost, doubled or out of order", "messages", None, _wrong(heard)),
+            Comparison(name, "the load itself was late, 99th percentile", "ms", None, heard.late_ms.p99),
+        ]  # fmt: skip
+    if weighed:
+        rows += _cost_rows(fitted(weighed))
+    for found in virtual:
+        count = found.size.topics * found.size.networks // found.size.targets
+        rows += _virtual_rows(f"Figure 7a, virtual, {count} topics a network", found)
+    return rows
+
+
+def _cost_rows(costs: Costs) -> list[Comparison]:
+    name, rows = "Figure 7d, a message", []
+    kinds: tuple[tuple[str, float, Line], ...] = (
+        ("publisher's edge broker", costs.source_s, costs.source_line),
+        ("hub", costs.hub_s, costs.hub_line),
+        ("subscriber's edge broker", costs.target_s, costs.target_line),
+    )
+    for who, each_s, line in kinds:
+        rows += [
+            Comparison(name, f"{who}, processor, under the heaviest load", "µs", None, MICRO * each_s),
+            Comparison(name, f"{who}, slope of the line", "µs", None, MICRO * line.slope),
+            Comparison(name, f"{who}, off the line: 1 − R²", "parts", None, 1 - line.r2, 0.02),
+        ]
+    return [
+        *rows,
+        Comparison(name, "hub, for each further broker that it goes to", "µs", None, MICRO * costs.out_s),
+        Comparison(name, "edge broker, for each further subscriber", "µs", None, MICRO * costs.reader_s),
+        Comparison(name, "a processor forwards, one to one", "messages/s", None, 1 / costs.hub_s),
+        Comparison(
+            name, "a processor sends out, one to ten", "messages/s", None, TEN / costs.hub_work_s(TEN)
+        ),
+    ]
+
+
+def _virtual_rows(name: str, found: Virtual) -> list[Comparison]:
+    name = f"{name} ({found.in_s:,.0f} messages/s in, {found.out_s:,.0f} out)"
+    rows = [
+        Comparison(name, f"mean; floor {found.floor_ms:g}", "ms", None, found.all_ms.mean),
+        Comparison(name, "longest", "ms", None, found.all_ms.longest),
+        Comparison(name, "publishers' edge brokers, of one processor", "%", None, 100 * found.source_share),
+        Comparison(name, "subscribers' edge brokers, of one processor", "%", None, 100 * found.target_share),
+        Comparison(name, "hubs, of one processor", "%", None, 100 * found.hub_share),
+        Comparison(name, "busiest hub, of one processor", "%", None, 100 * found.hub_share_most, 100.0),
+        Comparison(name, "busiest hub, against the mean", "times", None, found.uneven, UNEVEN),
+    ]  # fmt: skip
+    return rows
+
+
+def hubs_rows(stands: Sequence[Stand], virtual: Iterable[Virtual]) -> list[Comparison]:
+    rows = []
+    for each in stands:
+        name = f"Figure 7b, {each.hubs} hub{'s' * (each.hubs > 1)} of {100 * each.share:g} % of a processor"
+        one = stands[0].capacity_s / stands[0].hubs
+        rows.append(Comparison(name, "followed, highest", "messages/s", None, each.capacity_s))
+        if each is not stands[0]:
+            short = each.hubs * one / each.capacity_s if each.capacity_s else None
+            rows += [
+                Comparison(name, f"{each.hubs} × one hub's, over that", "times", None, short, SHORT),
+                Comparison(name, "topics of the hub with most, against the mean", "times", None, each.uneven, UNEVEN),
+            ]  # fmt: skip
+        rows.append(Comparison(name, "99th percentile at rest", "ms", None, each.rest_p99_ms))
+        if each.added is not None:
+            wrong = each.added.lost + each.added.doubled + each.added.disordered
+            rows += [
+                Comparison(name, "added under too much load: it runs after", "s", None, each.added.started_s),
+                Comparison(name, "and has helped after", "s", None, each.added.helped_s, HELPED_S),
+                Comparison(name, "meanwhile lost, doubled or out of order", "messages", None, wrong),
+            ]
+        late = max((step.late_p99_ms for step in each.steps if step.follows), default=None)
+        rows.append(Comparison(name, "the load itself was late, 99th percentile, at most", "ms", None, late))
+    for found in virtual:
+        rows += _virtual_rows(f"Figure 7b, virtual, {found.size.hubs} hubs", found)
+    return rows
+
+
+def deadline_rows(flows: Sequence[Flow]) -> list[Comparison]:
+    """Figure 8 has no numbers in the text; what it says of them is in the claims."""
+    rows = []
+    alone = {each.case: each for each in flows if each.kind == "single" and each.case}
+    for each in flows:
+        spread = each.own.all_ms
+        if each.case:
+            name = f"Table 1, case {each.case} ({CASES[each.case - 1]}), {deadline.SAID[each.kind]}"
+        else:
+            name = f"Figure 8a, {each.paths.up.words}"
+        target = CASE_MS[each.case - 1] if each.kind != "single" else None
+        rows += [
+            Comparison(name, f"mean; floor {each.floor_ms:g}", "ms", None, spread.mean, target),
+            Comparison(name, "99th percentile", "ms", None, spread.p99),
+            Comparison(name, "longest", "ms", None, spread.longest),
+            Comparison(name, f"lost, of {each.own.sent:,}", "messages", None, each.own.lost),
+            Comparison(name, "on the links, for a message", "bytes", None, each.message_bytes),
+        ]
+        if each.kind != "single" and each.case in alone:
+            times = each.message_bytes / alone[each.case].message_bytes
+            rows.append(Comparison(name, "against one path", "times", None, times, COPIES))
     return rows

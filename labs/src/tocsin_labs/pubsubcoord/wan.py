@@ -87,10 +87,12 @@ class Lans(Site):
         return {hub: counts[hub] / max(1, len(slots)) for hub in self.hubs}
 
     async def shared(self, deadline_s: float, topics: Collection[str] = ()) -> dict[str, float]:
-        """Wait until all carry about as much as each other, within reason; what they carry."""
+        """Wait until all that run carry about as much as each other, within reason; what they carry."""
         end_s = time.monotonic() + deadline_s
         while True:
-            found = await self.carried(topics)
+            running = self.processes()
+            carried = await self.carried(topics)
+            found = {hub: carried[hub] for hub in self.hubs if hub in running}
             if min(found.values()) * len(found) >= SHARE_LEAST or time.monotonic() > end_s:
                 return found
             await asyncio.sleep(LOOK_S)
@@ -129,22 +131,22 @@ class Lans(Site):
 
 
 @asynccontextmanager
-async def lans(wan: Wan) -> AsyncIterator[Lans]:
-    """The network while the context lasts, with its delays."""
+async def lans(wan: Wan, hubs: int | None = None) -> AsyncIterator[Lans]:
+    """The network while the context lasts, with its delays; of its routing brokers only so many, if that is said."""
     brokers = [
         *(Broker(id=f"edge-{n}", cluster=f"lan-{n}") for n in range(1, wan.lans + 1)),
         *(Broker(id=f"hub-{n}", cluster=TIER, role="routing") for n in range(1, wan.hubs + 1)),
     ]
     async with fleet(network_of(brokers=tuple(brokers))) as network:
-        await network.start(network.brokers)
         made = Lans(network, wan)
+        await network.start([*made.edges, *made.hubs[:hubs]])
         await made.delay()
         await made.shared(EVEN_S)
         yield made
 
 
 class Running:
-    """A load that runs. ``begin`` to count, then ``end`` it."""
+    """A load that runs. ``begin`` to count, then ``pause`` or ``end`` it."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -152,10 +154,20 @@ class Running:
     async def begin(self) -> None:
         await self._worker.order(do="begin")
 
+    async def period(self, period_s: float) -> None:
+        """Each topic once in such a time, from its next turn on."""
+        await self._worker.order(do="period", period_s=period_s)
+
+    async def pause(self) -> Heard:
+        """What became of the messages since ``begin``. The load goes on."""
+        return await self._told("pause", "progress")
+
     async def end(self) -> Heard:
-        await self._worker.order(do="end")
-        done = await self._worker.until("done")
-        return msgspec.convert(done.found["heard"], Heard)
+        return await self._told("end", "done")
+
+    async def _told(self, order: str, kind: str) -> Heard:
+        await self._worker.order(do=order)
+        return msgspec.convert((await self._worker.until(kind)).found["heard"], Heard)
 
 
 @asynccontextmanager
@@ -165,6 +177,13 @@ async def loaded(
     """A load on a network while the context lasts, from when each topic's first message has come."""
     await site.delay()
     job = Job(entrances=tuple(site.entrances), topics=topics, load=load, lag_s=lag_s, speech=speech)
+    async with working(job) as running:
+        yield running
+
+
+@asynccontextmanager
+async def working(job: Job) -> AsyncIterator[Running]:
+    """A load while the context lasts, from when each topic's first message has come."""
     worker = await Worker.start(crowd.MODULE, "crowd", job)
     try:
         await worker.until("ready")
