@@ -101,9 +101,14 @@ def _is_said(explanation: Explanation, before: Explanation | None) -> bool:
 
 
 def _choice(explanation: Explanation) -> tuple[object, ...]:
-    chosen = [(each.name, each.chosen) for each in (*explanation.local, *explanation.remote)]
+    candidates = [_candidates(role) for role in (explanation.local, explanation.remote)]
     said = explanation.held, explanation.shortfalls, explanation.strategy, explanation.unit
-    return sorted(chosen), said, explanation.without_room
+    return candidates, said, explanation.without_room
+
+
+def _candidates(shown: tuple[Shown, ...]) -> list[tuple[str, bool]]:
+    """Who was chosen of whom. Which of many are shown depends on their scores, so that only the chosen ones count."""
+    return sorted((each.name, each.chosen) for each in shown if each.chosen or len(shown) < SHOWN_MAX)
 
 
 EXPLANATION: Final = Document("why a broker has its backups", msgspec.json.Decoder(Explanation))

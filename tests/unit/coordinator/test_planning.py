@@ -128,6 +128,19 @@ def test_an_explanation_that_says_the_same_is_not_written_for_a_while() -> None:
     assert not planning._is_said(msgspec.structs.replace(later, at_s=later.at_s + 1), first)
 
 
+def test_which_of_many_candidates_are_shown_is_no_news() -> None:
+    first = choose(BROKERS, known(north_1={"a"}, north_2={"a"}), {}, 0.0)[1][0]
+    chosen = next(each for each in (*first.local, *first.remote) if each.chosen)
+
+    def of(*others: str) -> Explanation:
+        shown = (chosen, *(msgspec.structs.replace(chosen, name=name, chosen=False) for name in others))
+        return msgspec.structs.replace(first, remote=shown)
+
+    many = [f"far-{number}" for number in range(planning.SHOWN_MAX)]
+    assert planning._is_said(of(*many[1:]), of(*many[:-1])), "others score better now, and the choice is the same"
+    assert not planning._is_said(of(*many[:3]), of(*many[:2])), "a broker has come"
+
+
 async def test_a_plan_does_not_wait_for_explanations_and_the_next_cancels_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
