@@ -19,7 +19,6 @@ import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
 
 from tocsin.broker.channels.backend_subscriptions import BackendSubscriptions
 from tocsin.broker.channels.channels import Channels
@@ -87,15 +86,17 @@ from tocsin.core.machine import Event
 from tocsin.core.quality.judging import offer_in
 from tocsin.core.replication.gamma import Left
 from tocsin.core.replication.signals import Policy
+from tocsin.core.streams.query_topics import filters_of
 from tocsin.core.survival.announcements import ArrivalClock
 from tocsin.core.survival.takeover import TakeoverMachine
 from tocsin.model.channel_names import ChannelNames
 from tocsin.model.network import BrokerInfo, Scheme
 from tocsin.model.publication import Publication
 from tocsin.model.results import Notice
-from tocsin.model.stream import Metadata
+from tocsin.model.stream import DEMAND, Metadata
 from tocsin.model.subjects import messages_log
 from tocsin.ports import Bus, Cell, Entry, Log, Store, Table, TableSpec
+from tocsin.query import parse
 from tocsin.results.reader import Result
 from tocsin.runtime.machines.clock import now_us, wall_us
 from tocsin.runtime.machines.tasks import Ending, Tasks
@@ -103,8 +104,6 @@ from tocsin.runtime.network.streams import open_within
 from tocsin.runtime.security.audit import Audit
 from tocsin.runtime.security.files import Changed, Guard
 from tocsin.wire.internal.quality import UNMATCHED, WORD
-
-EVERY_TOPIC: Final = "#"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +207,7 @@ class Parts:
             mode=settings.messages.read,
             will_noted=self._will_noted,
         )
-        self._asked: set[str] = set()  # the queries that are asked here
+        self._asked: dict[str, tuple[str, ...]] = {}  # query that is asked here → for what the log is read
         user_max = bytes_max * settings.budgets.user_percent // 100
         self.retained = Retained(stored.retained, limits.retained_max, bytes_max, user_max)
         self.retained_writer = RetainedWriter(self.retained, self.message_log, self.tasks.spawn)
@@ -666,14 +665,18 @@ class Parts:
         """Users who registered are gone, or have another password."""
         self.listener.guard_changed(Changed(users=names))
 
-    def _read_for_queries(self, added: set[str], removed: set[str]) -> None:
-        """A message tells by itself which queries it is for: while there are any, everything is read."""
-        before = bool(self._asked)
-        self._asked = (self._asked - removed) | added
-        if self._asked and not before:
-            self.message_log.want(EVERY_TOPIC)
-        elif before and not self._asked:
-            self.message_log.unwant(EVERY_TOPIC)
+    def _read_for_queries(self, added: Mapping[str, str], removed: Collection[str]) -> None:
+        """A message tells by itself which queries it is for: those are read that some query can be true of. Who wants a
+        filter (``$wanted``) no message tells."""
+        before = [self._asked.pop(each) for each in removed if each in self._asked]
+        for each, text in added.items():
+            if each not in self._asked and not each.startswith(DEMAND):
+                self._asked[each] = filters_of(parse(text))
+                for topic_filter in self._asked[each]:
+                    self.message_log.want(topic_filter)
+        for filters in before:
+            for topic_filter in filters:
+                self.message_log.unwant(topic_filter)
 
     def _rights_changed(self) -> None:
         """The rules of access are others."""
@@ -701,5 +704,5 @@ class Parts:
         self, added: tuple[tuple[str, str], ...], removed: tuple[str, ...], user: str
     ) -> None:
         cause = f"{self._broker}:query {added[0][0] if added else removed[0]}"
-        self._read_for_queries({each for each, _ in added}, set(removed))
+        self._read_for_queries(dict(added), removed)
         self._ports.post(QueriesChanged(added=added, removed=removed, user=user, cause=cause))

@@ -63,6 +63,7 @@ from tocsin.core.session.signals import Subscribe
 from tocsin.core.session.subscribe import REFUSED
 from tocsin.core.shared.machine import NO_ROOM
 from tocsin.core.shared.stored_group import Claim
+from tocsin.core.streams.query_topics import filters_of
 from tocsin.errors import StoreFull
 from tocsin.runtime.machines.clock import wall_s
 
@@ -704,8 +705,8 @@ def _read_for(wanted: StoredFilter) -> tuple[str, ...]:
             return ()
         case TopicFilter(name=pattern) | SharedFilter(pattern=pattern) | RequestFilter(pattern=pattern):
             return (pattern,)
-        case QueryFilter():
-            return ("#",)
+        case QueryFilter(query=query):
+            return filters_of(query)
     return ()
 
 

@@ -71,6 +71,7 @@ from tocsin.core.quality.ownership import Owners
 from tocsin.core.quality.texts import request_of
 from tocsin.core.session.signals import TakenOver, WireFailed
 from tocsin.core.shared.stored_group import Claim
+from tocsin.core.streams.query_topics import filters_of
 from tocsin.errors import StoreFull, TocsinError
 from tocsin.model.publication import Publication
 from tocsin.model.results import Notice
@@ -617,7 +618,13 @@ def _compares(subscriptions: Subscriptions) -> bool:
 
 def read_for(names: Sequence[str]) -> Sequence[str]:
     """The filters to read the log for: whether a query concerns an entry, only the entry tells."""
-    return ("#",) if _judges(names) else tuple(interest_of(name).pattern for name in names)
+    return tuple(each for name in names for each in _read_for(name))
+
+
+def _read_for(name: str) -> tuple[str, ...]:
+    if filter_type(name) is QueryFilter and isinstance(wanted := stored_filter(name), QueryFilter):
+        return filters_of(wanted.query)
+    return (interest_of(name).pattern,)
 
 
 def concerns(name: str, publication: Publication) -> bool:
