@@ -137,7 +137,9 @@ def test_which_of_many_candidates_are_shown_is_no_news() -> None:
         return msgspec.structs.replace(first, remote=shown)
 
     many = [f"far-{number}" for number in range(planning.SHOWN_MAX)]
-    assert planning._is_said(of(*many[1:]), of(*many[:-1])), "others score better now, and the choice is the same"
+    assert planning._is_said(of(*many[1:]), of(*many[:-1])), (
+        "others score better now, and the choice is the same"
+    )
     assert not planning._is_said(of(*many[:3]), of(*many[:2])), "a broker has come"
 
 
