@@ -3,6 +3,7 @@
 cyclonedds reads the annotations of types when it needs them, so that they cannot be texts.
 """
 
+import ctypes
 import os
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ from cyclonedds.domain import DomainParticipant  # noqa: E402
 from cyclonedds.idl import IdlStruct  # noqa: E402
 from cyclonedds.idl.annotations import key  # noqa: E402
 from cyclonedds.idl.types import int32, sequence  # noqa: E402
+from cyclonedds.internal import DDS, dds_c_t  # noqa: E402
 from cyclonedds.pub import DataWriter, Publisher  # noqa: E402
 from cyclonedds.qos import Policy, Qos  # noqa: E402
 from cyclonedds.sub import DataReader, Subscriber  # noqa: E402
@@ -30,6 +32,27 @@ KEPT = Qos(
     Policy.History.KeepLast(3),
     Policy.DurabilityService(0, Policy.History.KeepLast(3), 1_000, -1, -1),
 )
+
+
+def asserted(lease_s: float) -> Qos:
+    """Of endpoints whose writers assert their liveliness by hand."""
+    by_topic = Policy.Liveliness.ManualByTopic(int(lease_s * 1_000_000_000))
+    return Qos(
+        Policy.Reliability.Reliable(5_000_000_000),
+        Policy.History.KeepAll,
+        Policy.WriterDataLifecycle(autodispose=False),
+        by_topic,
+    )
+
+
+def owned(strength: int | None = None) -> Qos:
+    """Of endpoints with an exclusive owner; of a writer with this strength."""
+    policies: list[Any] = [
+        Policy.Reliability.Reliable(5_000_000_000),
+        Policy.History.KeepAll,
+        Policy.Ownership.Exclusive,
+    ]
+    return Qos(*policies, *([] if strength is None else [Policy.OwnershipStrength(strength)]))
 
 
 @dataclass
@@ -65,6 +88,16 @@ class Lan:
         topic = Topic(self.participant, name, kind)
         subscriber = Subscriber(self.participant, Qos(Policy.Partition([partition])) if partition else None)
         return DataReader(subscriber, topic, qos=qos)
+
+    def alive(self, reader: Any) -> int:
+        """How many writers of a reader are alive."""
+        status = dds_c_t.liveliness_changed_status()
+        DDS._dll_handle.dds_get_liveliness_changed_status(reader._ref, ctypes.byref(status))
+        return int(status.alive_count)
+
+    def matched(self, writer: Any) -> int:
+        """How many readers a writer has."""
+        return int(writer.get_publication_matched_status().current_count)
 
     def end(self, endpoint: Any) -> None:
         """End an endpoint now, and not when nobody refers to it any more."""

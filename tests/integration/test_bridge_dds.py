@@ -124,7 +124,7 @@ class Got:
                 self.samples.append(each)
             if each.sample_info.instance_state != 16:
                 held = each if each.sample_info.valid_data else each.key_sample
-                self.states.append((held.color, int(each.sample_info.instance_state)))
+                self.states.append((getattr(held, "color", ""), int(each.sample_info.instance_state)))
         return self.samples
 
 
@@ -267,7 +267,9 @@ async def test_mqtt_clients_read_and_write_json(
     assert message.json() == {"color": "red", "x": 3, "path": [1, 2]}
     assert message.content_type == "application/json"
     got = Got(left.reader("Command", dds.Square, dds.KEPT))
-    await until(lambda: "Command" in running.said or got.reader.get_matched_publications(), running)
+    async with client.wanted("plant/dds/Command") as demand, asyncio.timeout(DEADLINE_S):
+        while not await demand.get():  # until the bridge has found the reader, and subscribed
+            pass
     await client.publish("plant/dds/Command", b'{"color":"green","x":9}', qos=1)
     await until(lambda: got(), running)
     assert (got.samples[0].color, got.samples[0].x, list(got.samples[0].path)) == ("green", 9, [])
@@ -310,3 +312,122 @@ async def test_of_three_bridges_in_one_domain_one_works_and_another_follows(
     first.end()
     await until(heard("second"), second, far)
     assert "this bridge works in its domain now" in second.said
+
+
+async def test_what_nobody_wants_is_not_read(
+    lans: tuple[Any, Any], bridges: Bridges, client: AsyncClient
+) -> None:
+    left, right = lans
+    running = bridges("left", left), bridges("right", right)
+    wanted, unwanted = left.writer("Wanted", dds.Line, dds.KEPT), left.writer("Unwanted", dds.Line, dds.KEPT)
+    wanted.write(dds.Line("wanted"))
+    unwanted.write(dds.Line("unwanted"))
+    got = Got(right.reader("Wanted", dds.Line, dds.KEPT))
+    await until(lambda: got(), *running)
+    assert left.matched(wanted) and not left.matched(unwanted)
+    inbox = await client.subscribe("dds/Unwanted", qos=1)
+    assert b"unwanted" in (await inbox.get(DEADLINE_S)).payload
+    assert left.matched(unwanted)
+
+
+async def test_liveliness_unregistration_and_source_time_cross(
+    lans: tuple[Any, Any], bridges: Bridges
+) -> None:
+    left, right = lans
+    running = bridges("left", left), bridges("right", right)
+    reader = right.reader("Square", dds.Square, dds.asserted(1.0))
+    got = Got(reader)
+    writer = left.writer("Square", dds.Square, dds.asserted(1.0))
+
+    time_ns = 1_700_000_000_000_000_000
+
+    def written() -> bool:
+        writer.write(dds.Square("red", 1), timestamp=time_ns + len(got()))
+        return bool(got()) and right.alive(reader) == 1
+
+    await until(written, *running)
+    assert got.samples[0].sample_info.source_timestamp == time_ns
+    await until(lambda: right.alive(reader) == 0, *running)  # it asserts nothing for longer than its lease
+    await until(written, *running)
+    writer.unregister_instance(dds.Square("red", 0))
+    await until(lambda: (got(), ("red", 64) in got.states)[1], *running)
+    left.end(writer)
+    await until(lambda: not reader.get_matched_publications(), *running)
+
+
+async def test_the_strongest_owner_is_heard_alone_and_the_next_when_it_is_gone(
+    lans: tuple[Any, Any], bridges: Bridges
+) -> None:
+    left, right = lans
+    running = bridges("left", left), bridges("right", right)
+    got = Got(right.reader("Square", dds.Square, dds.owned()))
+    weak, strong = (left.writer("Square", dds.Square, dds.owned(strength)) for strength in (1, 7))
+
+    def last(x: int) -> Callable[[], bool]:
+        def look() -> bool:
+            weak.write(dds.Square("red", 1))
+            if x == 7:
+                strong.write(dds.Square("red", 7))
+            return bool(got()) and got.samples[-1].x == x
+
+        return look
+
+    await until(last(7), *running)
+    await until(lambda: left.matched(weak) and left.matched(strong), *running)
+    await asyncio.sleep(0.3)
+    got.forget()
+    for _ in range(20):
+        weak.write(dds.Square("red", 1))
+        strong.write(dds.Square("red", 7))
+    await until(lambda: len(got()) >= 20, *running)
+    assert {each.x for each in got()} == {7}
+    left.end(strong)
+    await until(last(1), *running)
+
+
+async def test_a_second_late_reader_gets_what_two_writers_kept(
+    lans: tuple[Any, Any], bridges: Bridges
+) -> None:
+    left, right = lans
+    running = bridges("left", left), bridges("right", right)
+    first, second = left.writer("Square", dds.Square, dds.KEPT), left.writer("Square", dds.Square, dds.KEPT)
+    first.write(dds.Square("red", 1))
+    second.write(dds.Square("blue", 2))
+    volatile = Got(right.reader("Square", dds.Square))
+    readers = [Got(right.reader("Square", dds.Square, dds.KEPT))]
+    await until(lambda: len(readers[0]()) >= 2, *running)
+    late = right.reader("Square", dds.Square, dds.KEPT)  # of the same program
+    other = dds.Lan(right.domain)  # and of another one
+    readers += [Got(late), Got(other.reader("Square", dds.Square, dds.KEPT))]
+    await until(lambda: all(len(each()) >= 2 for each in readers), *running)
+    left.end(first)
+    second.write(dds.Square("blue", 3))
+    await until(lambda: all(each()[-1].x == 3 for each in (*readers, volatile)), *running)
+    for each in readers:
+        assert sorted((one.color, one.x) for one in each.samples) == [("blue", 2), ("blue", 3), ("red", 1)]
+    other.close()
+
+
+@pytest.mark.slow  # the will of a bridge comes after ten seconds
+async def test_a_bridge_that_is_killed_takes_its_writers_with_it(
+    lans: tuple[Any, Any], bridges: Bridges
+) -> None:
+    left, right = lans
+    near, far = bridges("near", left), bridges("far", right)
+    reader = right.reader("Line", dds.Line)
+    got = Got(reader)
+    writer = left.writer("Line", dds.Line)
+
+    def heard(text: str) -> Callable[[], bool]:
+        def look() -> bool:
+            writer.write(dds.Line(text))
+            return any(each.text == text for each in got())
+
+        return look
+
+    await until(heard("first"), near, far)
+    near.end(signal.SIGKILL)
+    await until(lambda: not reader.get_matched_publications(), near, far)
+    near.start()
+    await until(heard("second"), near, far)
+    assert len(reader.get_matched_publications()) == 1

@@ -12,12 +12,16 @@ import msgspec
 import structlog
 from mqtt5 import PublishPacket
 
+from tocsin.bridge.dds.announced import WILL_DELAY_S, Presence
 from tocsin.bridge.dds.mapping import JSON, STATE, Names
 from tocsin.bridge.dds.mirror import Mirror
 from tocsin.bridge.dds.signals import (
     Acknowledge,
+    AskWanted,
+    Connected,
     Drop,
     Heard,
+    Lively,
     MakeReader,
     MakeWriter,
     Note,
@@ -26,9 +30,11 @@ from tocsin.bridge.dds.signals import (
     Published,
     PublishFailed,
     Replay,
+    StopAsking,
     Subscribe,
     SubscriptionFailed,
     Unsubscribe,
+    WantedTold,
     Write,
 )
 from tocsin.bridge.dds.space import Space
@@ -37,6 +43,7 @@ from tocsin.bridge.inbox import Deliveries
 from tocsin.bridge.limits import delay_us
 from tocsin.client import AsyncClient, Message
 from tocsin.client.options import Connection
+from tocsin.client.subscription import Inbox
 from tocsin.core.machine import Effect, Event, SetTimer
 from tocsin.errors import BrokerUnreachable, SubscriptionRefused, TocsinError, Unencodable, WireError
 from tocsin.model.publication import Publication
@@ -44,6 +51,7 @@ from tocsin.runtime.machines.clock import token_hex
 from tocsin.runtime.machines.shell import Shell
 from tocsin.runtime.machines.tasks import Tasks
 from tocsin.runtime.process import Process
+from tocsin.wire.mqtt.topics import WANTED_PREFIX
 
 FOREVER_S: Final = 10.0 * 86_400  # the client waits for its broker, not for a deadline
 SESSION_EXPIRY_S: Final = 600  # of the session, while the network cannot be reached; each start has a new one
@@ -71,10 +79,13 @@ class DdsBridge:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._log = structlog.get_logger().bind(domain=plan.domain)
-        self.mirror = Mirror(plan.name, plan.names)
+        incarnation = token_hex(4)
+        self.mirror = Mirror(plan.name, plan.names, incarnation)
         self.space = Space(plan.domain, plan.network, plan.name, self.tell)
         self._client = plan.make_client(
-            client_id=f"bridge-{plan.name}-{token_hex(4)}",
+            client_id=f"bridge-{plan.name}-{incarnation}",
+            will=_will(plan, incarnation),
+            will_delay_s=WILL_DELAY_S,
             deadline_s=FOREVER_S,
             session_expiry_s=SESSION_EXPIRY_S,
             receive_max=RECEIVE_MAX,
@@ -82,7 +93,7 @@ class DdsBridge:
         )
         self._tasks = Tasks("a bridge to DDS", self._fail)
         self._failed: asyncio.Future[None] | None = None  # done with the error that ends the process
-        self._inboxes: dict[str, tuple[Deliveries | None, asyncio.Task[None]]] = {}
+        self._inboxes: dict[str, tuple[Inbox[Any] | None, asyncio.Task[None]]] = {}
         self._packets: dict[
             int, PublishPacket
         ] = {}  # messages above QoS 0 that are not acknowledged, by token
@@ -125,6 +136,8 @@ class DdsBridge:
         """Let the network have what was taken."""
         self.stopping = True
         self.space.pause(True)
+        for effect in self.mirror.stop():
+            self._carry_out(effect)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_S):
                 while self.mirror.in_flight:
@@ -140,6 +153,8 @@ class DdsBridge:
         if connection.up:
             self._network_problem = ""
             self._log.info("connected to the network", server=connection.server)
+            if not self.stopping:
+                self.tell(Connected())
             return
         self._network_problem = connection.reason
         if self.stopping:
@@ -175,10 +190,17 @@ class DdsBridge:
                 self.space.replay(effect)
             case Pause(paused=paused):
                 self.space.pause(paused)
+            case Lively(entity=entity, lively=lively):
+                self.space.lively(entity, lively)
             case Subscribe(topic=topic):
                 self._inboxes[topic] = (None, self._tasks.spawn(self._subscribe(topic), topic))
             case Unsubscribe(topic=topic):
                 self._unsubscribe(topic)
+            case AskWanted(topic=topic):
+                name = WANTED_PREFIX + topic
+                self._inboxes[name] = (None, self._tasks.spawn(self._ask_wanted(topic), name))
+            case StopAsking(topic=topic):
+                self._unsubscribe(WANTED_PREFIX + topic)
             case SetTimer():
                 self._shell.carry_out(effect)
             case Note(event=event, facts=facts, warn=warn):
@@ -258,6 +280,28 @@ class DdsBridge:
                 self._log.warning("the network refused a subscription", topic=topic, reason=str(error))
                 await asyncio.sleep(delay_us(refusals) / 1_000_000)
 
+    async def _ask_wanted(self, topic: str) -> None:
+        """Ask whether a topic is wanted; where that is refused it is, and the question is put again."""
+        refusals = 0
+        name = WANTED_PREFIX + topic
+        task = asyncio.current_task()
+        assert task is not None
+        while True:
+            inbox = self._client.wanted(topic)
+            self._inboxes[name] = inbox, task
+            try:
+                async with inbox:
+                    self.tell(SubscriptionFailed(topic=name, reason=""))
+                    refusals = 0
+                    async for wanted in inbox:
+                        self.tell(WantedTold(topic=topic, wanted=wanted))
+                return
+            except SubscriptionRefused as error:
+                refusals += 1
+                self.tell(WantedTold(topic=topic, wanted=True))
+                self.tell(SubscriptionFailed(topic=name, reason=f"whether it is wanted is not told: {error}"))
+                await asyncio.sleep(delay_us(refusals) / 1_000_000)
+
     def _hear(self, packet: PublishPacket) -> None:
         if self.stopping:
             return  # it is left to the next one
@@ -289,9 +333,16 @@ class DdsBridge:
             "active": mirror.active,
             "endpoints": mirror.endpoints,
             "mirrored": mirror.entities,
+            "idle": mirror.idle,
             **{name: count for name, count in msgspec.structs.asdict(mirror.figures).items() if count},
             "problem": "; ".join(each for each in problems if each)[:1_000],
         }
+
+
+def _will(plan: Plan, incarnation: str) -> Message:
+    """What the network says for a bridge that does not come back."""
+    said = msgspec.json.encode(Presence(incarnation, False))
+    return Message(plan.names.presence(plan.name), said, 1, retain=True)
 
 
 async def serve(plan: Plan, process: Process) -> None:

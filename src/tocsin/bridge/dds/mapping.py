@@ -17,7 +17,8 @@
 bridges. A sample that a bridge wrote is never taken: bridges know each other's endpoints by their user data.
 
 What follows the prefix and begins with ``$`` is said between bridges: ``PREFIX/$ask/Square`` asks for what late
-readers get, and ``PREFIX/$told/NAME/Square`` is the answer to the bridge of that name.
+readers get, and ``PREFIX/$told/NAME/Square`` is the answer to the bridge of that name. ``PREFIX/$bridges`` and
+``PREFIX/$writers`` are described in ``announced``.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ STRENGTH_MAX: Final = (1 << 31) - 1
 STATE: Final = "dds-state"  # the property that says that an instance is not alive
 ASK: Final = "$ask"
 TOLD: Final = "$told"
+BRIDGES: Final = "$bridges"
+WRITERS: Final = "$writers"
 _ESCAPED = re.compile("%(2B|23|25)")
 _UNESCAPED: Final = {"2B": "+", "23": "#", "25": "%"}
 
@@ -105,14 +108,26 @@ class Names(msgspec.Struct, frozen=True):
         """The topic of the answers to a bridge."""
         return f"{self.prefix}/{TOLD}/{bridge}/{_escaped(topic)}"
 
+    def presence(self, bridge: str) -> str:
+        """The topic on which a bridge says that it is there."""
+        return f"{self.prefix}/{BRIDGES}/{bridge}"
+
+    def writers(self, bridge: str, topic: str) -> str:
+        """The topic on which a bridge announces the writers of a DDS topic."""
+        return f"{self.prefix}/{WRITERS}/{bridge}/{_escaped(topic)}"
+
     def read(self, topic: str) -> tuple[str, str, str]:
-        """What kind of message an MQTT topic is of (empty: a sample, or ASK, TOLD), to whom, and its DDS topic."""
+        """What kind of message an MQTT topic is of (empty: a sample, or ASK, TOLD, BRIDGES, WRITERS), which bridge it
+        names, and its DDS topic."""
         rest = topic.removeprefix(f"{self.prefix}/")
-        if rest.startswith(f"{ASK}/"):
-            return ASK, "", _plain(rest.removeprefix(f"{ASK}/"))
-        if rest.startswith(f"{TOLD}/"):
-            bridge, _, name = rest.removeprefix(f"{TOLD}/").partition("/")
-            return TOLD, bridge, _plain(name)
+        if rest[:1] != "$":
+            return "", "", _plain(rest) if "%" in rest else rest
+        kind, _, more = rest.partition("/")
+        if kind == ASK:
+            return ASK, "", _plain(more)
+        if kind in (TOLD, BRIDGES, WRITERS):
+            bridge, _, name = more.partition("/")
+            return kind, bridge, _plain(name)
         return "", "", _plain(rest)
 
 

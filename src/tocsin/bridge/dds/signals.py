@@ -49,6 +49,24 @@ class BridgeGone(Event, frozen=True, kw_only=True):
     key: str
 
 
+class WriterLively(Event, frozen=True, kw_only=True):
+    """Somebody else's writer has asserted its liveliness again, or has not in time."""
+
+    key: str
+    lively: bool
+
+
+class Connected(Event, frozen=True, kw_only=True):
+    """The network is reached, for the first time or again."""
+
+
+class WantedTold(Event, frozen=True, kw_only=True):
+    """Whether anybody else in the network subscribes to a topic."""
+
+    topic: str  # of the network
+    wanted: bool
+
+
 class Made(Event, frozen=True, kw_only=True):
     """An entity is there; a writer has found a reader, or had time to."""
 
@@ -87,10 +105,16 @@ class Heard(Event, frozen=True, kw_only=True):
 
 
 class Written(Event, frozen=True, kw_only=True):
-    """A writer of ours has taken a sample, or cannot (``problem``)."""
+    """Writers of ours have taken samples."""
+
+    tokens: tuple[int, ...]
+
+
+class WriteFailed(Event, frozen=True, kw_only=True):
+    """A writer of ours cannot take a sample."""
 
     token: int
-    problem: str = ""
+    problem: str
 
 
 class Published(Event, frozen=True, kw_only=True):
@@ -150,7 +174,7 @@ class Pause(Effect, frozen=True, kw_only=True):
 
 
 class Write(Effect, frozen=True, kw_only=True):
-    """Have a writer write; ``Written`` follows."""
+    """Have a writer write; ``Written`` or ``WriteFailed`` follows."""
 
     token: int
     entity: str
@@ -159,12 +183,32 @@ class Write(Effect, frozen=True, kw_only=True):
 
 
 class Replay(Effect, frozen=True, kw_only=True):
-    """Find what a late reader of this reader's topic gets."""
+    """Find what a late reader of this quality gets. ``like``: endpoints that know the type."""
+
+    topic: str
+    to: str  # the bridge that asked
+    type_name: str
+    like: tuple[str, ...]
+    quality: Quality
+
+
+class Lively(Effect, frozen=True, kw_only=True):
+    """Assert the liveliness of a writer, again and again, or no more."""
 
     entity: str
+    lively: bool
+
+
+class AskWanted(Effect, frozen=True, kw_only=True):
+    """Ask whether anybody else subscribes to a topic of the network; ``WantedTold`` follows, each time it changes."""
+
     topic: str
-    to: str
-    partitions: tuple[str, ...] = ()  # of the reader
+
+
+class StopAsking(Effect, frozen=True, kw_only=True):
+    """Ask that no more."""
+
+    topic: str
 
 
 class Subscribe(Effect, frozen=True, kw_only=True):

@@ -14,9 +14,11 @@ a class of the same name stands in: its own data are never looked at. With keys 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import dataclasses
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
@@ -31,6 +33,7 @@ from cyclonedds.builtin import (
 )
 from cyclonedds.core import (
     DDSException,
+    DDSStatus,
     GuardCondition,
     InstanceState,
     ReadCondition,
@@ -42,6 +45,7 @@ from cyclonedds.domain import DomainParticipant
 from cyclonedds.dynamic import get_types_for_typeid
 from cyclonedds.idl import IdlStruct
 from cyclonedds.idl.types import uint8
+from cyclonedds.internal import DDS, dds_c_t
 from cyclonedds.pub import DataWriter, Publisher
 from cyclonedds.qos import Policy, Qos
 from cyclonedds.sub import DataReader, Subscriber
@@ -63,6 +67,8 @@ from tocsin.bridge.dds.signals import (
     Replayed,
     Taken,
     Write,
+    WriteFailed,
+    WriterLively,
     Written,
 )
 from tocsin.bridge.dds.typed import STAND_IN, NotTyped, from_json, key_of, to_json
@@ -80,6 +86,9 @@ FIRST_S: Final = 1.5  # until the first of it comes
 QUIET_S: Final = 0.2  # after which there is no more
 POLL_S: Final = 0.02
 SAMPLES_MAX: Final = 10_000  # kept by a reader or writer
+GONE_MAX: Final = 1_000  # writers that are gone, and whose samples may still come
+HANDLE: Final = (1 << 64) - 1  # the bits of a handle
+LEAST_S, MOST_S = 0.01, 3_600.0  # between two assertions of liveliness
 BLOCKING_NS: Final = 1_000_000_000  # of a write, while a reliable reader has no room
 KEYED: Final = frozenset((0x02, 0x07))  # the last byte of a GUID: writers and readers of keyed topics
 _DURABILITY: Final = {
@@ -125,11 +134,14 @@ class Space:
             str, str
         ] = {}  # participants of bridges, of any network → name; ours is one of them
         self._endpoints: dict[str, Any] = {}  # others' endpoints, as they were told
-        self._handles: dict[int, str] = {}  # handle of a writer → its GUID
+        self._handles: dict[int, str] = {}  # handle of a writer → its GUID, also of some that are gone
+        self._gone: deque[int] = deque()  # handles of those
+        self._asserting: dict[str, asyncio.TimerHandle] = {}  # writers whose liveliness we assert
         self._types: dict[tuple[str, bytes], Any] = {}
         self._topics: dict[tuple[str, int], Topic[Any]] = {}
         self._readers: dict[str, tuple[DataReader[Any], ReadCondition]] = {}
         self._writers: dict[str, DataWriter[Any]] = {}
+        self._leases: dict[str, int] = {}  # of our writers, in nanoseconds
         self._batch: list[Write] = []
 
     # ── for the process ─────────────────────────────────────────────────────────────────────────────────────
@@ -163,6 +175,8 @@ class Space:
     def close(self) -> None:
         """Leave the domain."""
         self._stop.set()
+        for timer in self._asserting.values():
+            timer.cancel()
         if self._taker.is_alive():
             self._wake.set(True)
             self._taker.join(5)
@@ -182,6 +196,19 @@ class Space:
 
     def replay(self, wish: Replay) -> None:
         self._maker.submit(self._replay, wish)
+
+    def lively(self, entity: str, lively: bool) -> None:
+        """Assert a writer's liveliness from now on, or no more."""
+        timer = self._asserting.pop(entity, None)
+        if timer is not None:
+            timer.cancel()
+        writer = self._writers.get(entity)
+        if not lively or writer is None or self._stop.is_set():
+            return
+        DDS._dll_handle.dds_assert_liveliness(writer._ref)
+        assert self._loop is not None
+        every_s = min(max(self._leases[entity] / 3e9, LEAST_S), MOST_S)
+        self._asserting[entity] = self._loop.call_later(every_s, self.lively, entity, True)
 
     def pause(self, paused: bool) -> None:
         self._paused = paused
@@ -228,6 +255,7 @@ class Space:
                     time.sleep(0.01)  # what waits would wake us at once
                     continue
                 for entity, (reader, _) in tuple(self._readers.items()):
+                    self._look_after(reader)
                     self._take_from(entity, reader)
             except DDSException as error:
                 self._log.warning("the DDS domain cannot be read", problem=str(error))
@@ -252,8 +280,11 @@ class Space:
         key = told.key.hex
         if told.sample_info.instance_state != InstanceState.Alive:
             if self._endpoints.pop(key, None) is not None:
-                self._handles.pop(told.sample_info.instance_handle, None)
                 self._post(EndpointGone(key=key))
+                if writes:  # what it wrote last is still to be taken
+                    self._gone.append(told.sample_info.instance_handle)
+                    if len(self._gone) > GONE_MAX:
+                        self._handles.pop(self._gone.popleft(), None)
             return
         if told.participant_key.hex in self._bridges or told.topic_name.startswith("DCPS"):
             return
@@ -290,6 +321,24 @@ class Space:
                 found.append(Sample(key, time_ns + info.valid_data, writer, state))
         return tuple(found)
 
+    def _look_after(self, reader: DataReader[Any]) -> None:
+        """Tell which writers of a reader are alive, if that has changed.
+
+        The status has the last change alone. Others of the same moment are known by what is left: all or none.
+        """
+        status = dds_c_t.liveliness_changed_status()
+        code = DDS._dll_handle.dds_get_liveliness_changed_status(reader._ref, ctypes.byref(status))
+        if code < 0 or not (status.alive_count_change or status.not_alive_count_change):
+            return
+        keys = [self._handles.get(status.last_publication_handle & HANDLE)]  # it comes signed
+        if abs(status.alive_count_change) > 1 and not (status.alive_count and status.not_alive_count):
+            keys = [self._handles.get(each) for each in reader.get_matched_publications()]
+        lively = status.alive_count_change > 0
+        if lively or status.not_alive_count_change > 0:  # else it is gone, which is told otherwise
+            for key in keys:
+                if key is not None:
+                    self._post(WriterLively(key=key, lively=lively))
+
     # ── the maker ───────────────────────────────────────────────────────────────────────────────────────────
 
     def _make(self, wish: MakeReader | MakeWriter) -> None:
@@ -310,7 +359,9 @@ class Space:
         reader = self._reader(topic, wish.quality)
         condition = ReadCondition(reader, ANY)
         self._readers[wish.entity] = reader, condition
+        reader.set_status_mask(DDSStatus.LivelinessChanged)
         self._waitset.attach(condition)
+        self._waitset.attach(reader)
         self._wake.set(True)
 
     def _reader(self, topic: Topic[Any], quality: Quality) -> DataReader[Any]:
@@ -320,6 +371,7 @@ class Space:
     def _make_writer(self, wish: MakeWriter, topic: Topic[Any]) -> None:
         publisher = Publisher(self._participant, Qos(*_partition(wish.quality)))
         writer = DataWriter(publisher, topic, qos=writer_qos(wish.quality))
+        self._leases[wish.entity] = wish.quality.lease_ns
         self._writers[wish.entity] = writer
         deadline = time.monotonic() + MATCH_S
         while time.monotonic() < deadline and not self._stop.is_set():
@@ -331,19 +383,15 @@ class Space:
         held = self._readers.pop(entity, None)
         if held is not None:
             self._waitset.detach(held[1])
+            self._waitset.detach(held[0])
         writer = self._writers.pop(entity, None)
+        self._leases.pop(entity, None)
         if writer is not None:
             self._writer.submit(lambda: writer)  # it goes when what was asked for before is written
 
     def _replay(self, wish: Replay) -> None:
-        held = self._readers.get(wish.entity)
-        if held is None:
-            return
         try:
-            quality = Quality(
-                reliable=True, durability=Durability.TRANSIENT_LOCAL, partitions=wish.partitions
-            )
-            late = self._reader(held[0].topic, quality)
+            late = self._reader(self._topic(wish.topic, wish.type_name, wish.like), wish.quality)
             late.wait_for_historical_data(HISTORY_NS)
             found: list[Sample] = []
             # It returns at once for writers that the new reader has not met: what they kept comes a moment later.
@@ -355,7 +403,7 @@ class Space:
                     over = time.monotonic() + QUIET_S
                 else:
                     time.sleep(POLL_S)
-        except DDSException as error:
+        except (DDSException, NotTyped) as error:
             self._log.warning("what late readers get cannot be found", topic=wish.topic, problem=str(error))
             return
         self._post(Replayed(topic=wish.topic, to=wish.to, samples=tuple(found)))
@@ -402,6 +450,7 @@ class Space:
     # ── the writer ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _write_all(self, batch: list[Write]) -> None:
+        done: list[int] = []
         for wish in batch:
             writer = self._writers.get(wish.entity)
             problem = "" if writer is not None else "its writer is gone"
@@ -410,7 +459,12 @@ class Space:
                     problem = self._write(writer, wish)
                 except (DDSException, NotTyped) as error:
                     problem = str(error)
-            self._post(Written(token=wish.token, problem=problem[:500]))
+            if problem:
+                self._post(WriteFailed(token=wish.token, problem=problem[:500]))
+            else:
+                done.append(wish.token)
+        if done:
+            self._post(Written(tokens=tuple(done)))
 
     def _write(self, writer: DataWriter[Any], wish: Write) -> str:
         sample = wish.sample
@@ -485,7 +539,9 @@ def writer_qos(quality: Quality) -> Qos:
     """Of a writer of ours: it keeps for late readers what they would get of the readers' depth."""
     depth = quality.depth or 0
     history = Policy.History.KeepLast(depth) if depth else Policy.History.KeepAll
-    liveliness: Any = dict(_KINDS)[quality.liveliness]
+    # One that speaks for its whole participant would speak for all mirrors at once; by topic is stricter, and fits.
+    by_hand = quality.liveliness is not Liveliness.AUTOMATIC
+    liveliness: Any = dict(_KINDS)[Liveliness.BY_TOPIC if by_hand else Liveliness.AUTOMATIC]
     policies: list[Any] = [
         Policy.Reliability.Reliable(BLOCKING_NS) if quality.reliable else Policy.Reliability.BestEffort,
         _DURABILITY[quality.durability],
@@ -499,6 +555,8 @@ def writer_qos(quality: Quality) -> Qos:
             use_cdrv0_representation=not quality.xcdr2, use_xcdrv2_representation=quality.xcdr2
         ),
     ]
+    if quality.lifespan_ns < FOREVER:
+        policies.append(Policy.Lifespan(quality.lifespan_ns))
     if quality.by_source:
         policies.append(Policy.DestinationOrder.BySourceTimestamp)
     if quality.exclusive:
