@@ -122,6 +122,7 @@ from tocsin.core.session.will import due
 from tocsin.errors import ProtocolViolation, UnsupportedVersion, WireError
 from tocsin.wire.mqtt.codec import encode
 from tocsin.wire.mqtt.connect import V5, Version
+from tocsin.wire.mqtt.reasons import refusal_code
 
 ACCOUNTS_US = 60_000_000  # for a connection about accounts: two hashes in a crowd, and a store that is slow
 REQUESTS_MAX = 16  # of one connection about accounts
@@ -704,11 +705,3 @@ def fitting(candidates: Iterable[Packet], version: Version, max_bytes: int | Non
         if max_bytes is None or len(encode(packet, version)) <= max_bytes:
             return packet
     return None
-
-
-def refusal_code(codes: type[Any], code: int) -> Any:
-    """The refusal with this number; *unspecified error* where there is none."""
-    try:
-        return codes(code) if code >= 0x80 else codes.UNSPECIFIED_ERROR
-    except ValueError:
-        return codes.UNSPECIFIED_ERROR

@@ -221,7 +221,9 @@ class AskAnew(Effect, frozen=True, kw_only=True):
 
 
 class AwaitEnd(Effect, frozen=True, kw_only=True):
-    """Wait until nothing of a client's earlier connections here is left to be stored → ``ConnectionsOver``."""
+    """Wait, before a session is settled, until nothing of the client's earlier connections here is left to be stored
+    → ``ConnectionsOver``.
+    """
 
     client: str
 

@@ -128,7 +128,7 @@ class WillPublished(Event, frozen=True, kw_only=True):
 
 
 class ReserveRoom(Effect, frozen=True, kw_only=True):
-    """Count so many bytes for a user → ``RoomReserved``."""
+    """Count the bytes of a waiting will for its user → ``RoomReserved``."""
 
     number: int
     user: str

@@ -1,9 +1,9 @@
-"""Reason codes of a peer, as text."""
+"""Reason codes: those of a peer as text, and the one that a refusal gets."""
 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
 from mqtt5 import (
     ConnAckPacket,
@@ -35,6 +35,14 @@ def refusal_of(packet: Reasoned) -> str | None:
 def is_degraded(packet: SubAckPacket | UnsubAckPacket) -> bool:
     """Whether the store has no word yet of what a broker has answered."""
     return (packet.reason_str or "").startswith(DEGRADED)
+
+
+def refusal_code(codes: type[Any], code: int) -> Any:
+    """The refusal with this number; *unspecified error* where there is none."""
+    try:
+        return codes(code) if code >= REFUSED_FROM else codes.UNSPECIFIED_ERROR
+    except ValueError:
+        return codes.UNSPECIFIED_ERROR
 
 
 def _code_of(packet: Reasoned) -> IntEnum:

@@ -250,7 +250,7 @@ class Notifier(TableMachine):
 
 
 class ListenerState(StrEnum):
-    """Where a listener is."""
+    """Whether a listener hears the notifier of the counter."""
 
     NEW = "new"
     LISTENING = "listening"
