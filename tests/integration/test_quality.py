@@ -410,3 +410,79 @@ def test_history_and_live_messages_meet_without_a_gap_or_a_repeat(network: dict[
             rest.result()
             with pytest.raises(DeadlineExceeded):
                 late.get(0.3)
+
+
+@pytest.mark.parametrize("reader_at", ["north-2", "south-2"])
+def test_messages_at_qos_0_have_a_history_if_their_stream_offers_it(
+    network: dict[str, Any], reader_at: str
+) -> None:
+    topic, count = f"ring/{reader_at}", 600
+    offer = Offer(durability=Durability.TRANSIENT_LOCAL, history=5)
+    request = Request(durability=Durability.TRANSIENT_LOCAL, history=3)
+    with Client(url(network, "north-2")) as sensor, Client(url(network, reader_at)) as reader:
+
+        def publish(numbers: range) -> None:
+            for number in numbers:
+                sensor.publish(topic, number, offer=offer)
+
+        publish(range(count // 2))
+        with ThreadPoolExecutor() as pool:
+            rest = pool.submit(publish, range(count // 2, count))
+            with reader.subscribe(topic, request=request) as late:
+                first = late.get(DEADLINE_S).json()
+                got = [first, *(late.get(DEADLINE_S).json() for _ in range(count - 1 - first))]
+                assert got == list(range(first, count)) and first >= count // 2 - 3
+                rest.result()
+        with reader.subscribe(topic, request=request) as later:
+            assert [later.get(DEADLINE_S).json() for _ in range(3)] == [count - 3, count - 2, count - 1]
+            with pytest.raises(DeadlineExceeded):
+                later.get(0.3)
+
+
+@pytest.mark.parametrize("durability", [Durability.TRANSIENT_LOCAL, Durability.TRANSIENT])
+def test_only_transient_history_outlives_its_publisher(
+    network: dict[str, Any], durability: Durability
+) -> None:
+    topic = f"outlive/{durability.value}"
+    with Client(url(network, "south-1")) as reader:
+        request = Request(durability=durability)
+        with Client(url(network, "north-1")) as sensor:
+            sensor.publish(topic, 7, offer=Offer(durability=durability))
+            with reader.subscribe(topic, request=request) as here:
+                assert here.get(DEADLINE_S).json() == 7
+        with reader.subscribe(topic, request=request) as late:
+            if durability is Durability.TRANSIENT:
+                assert late.get(DEADLINE_S).json() == 7
+            with pytest.raises(DeadlineExceeded):
+                late.get(SOON_S)
+
+
+async def test_history_that_is_cut_short_is_told(connect: Connect) -> None:
+    pump, reader = await connect("north-1", "ring-pump"), await connect("south-1", "ring-reader")
+    said = [("offer.durability", "transient-local"), ("offer.history", "all")]
+    assert await subscribe(pump, "ring/cut") == [0]
+    for _ in range(20):
+        pump.send(PublishPacket("ring/cut", bytes(100_000), user_properties=said))
+    for _ in range(20):
+        await pump.first(PublishPacket)  # so that its broker has them all
+    assert await subscribe(reader, "$qos/history/#") == [0]
+    assert await subscribe(reader, "$qos/durability=transient-local,history=all/ring/cut") == [0]
+    seen = 0
+    while (packet := await reader.first(PublishPacket)).topic == "ring/cut":
+        seen += 1
+    assert packet.topic == "$qos/history/ring/cut"
+    told = json.loads(bytes(packet.payload or b""))
+    assert told["missing"] >= 20 - 1_048_576 // 100_000
+
+
+async def test_messages_at_qos_0_are_never_persistent(connect: Connect) -> None:
+    pump, reader = await connect("north-1", "ring-pump"), await connect("south-1", "ring-reader")
+    assert await subscribe(reader, "$qos/incompatible/#") == [0]
+    said = [("offer.durability", "persistent")]
+    pump.send(PublishPacket("ring/persistent", b"1", user_properties=said))
+    assert await subscribe(reader, "$qos/durability=persistent/ring/persistent") == [0]
+    await asyncio.sleep(0)
+    pump.send(PublishPacket("ring/persistent", b"2", user_properties=said))
+    told = await reader.first(PublishPacket)
+    assert told.topic == "$qos/incompatible/ring/persistent"
+    assert json.loads(bytes(told.payload or b""))["offered"] == "transient"

@@ -1,4 +1,4 @@
-"""Reliable flows lose and double nothing, and leases are true, whatever the seeds invent; planted bugs are found."""
+"""Reliable flows lose and double nothing, history meets what comes, and leases are true; planted bugs are found."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from tests.sim.search import seeds_from
 from tocsin.broker.quality import flows
 from tocsin.broker.quality.liveliness import Publishing
 from tocsin.broker.quality.resending import Origins
+from tocsin.broker.quality.rings import Rings
 from tocsin.broker.quality.words import Words
 from tocsin.core.quality.liveness import Liveness
+from tocsin.core.quality.recalling import Seam
 from tocsin.core.quality.resending import Window
 from tocsin.model.quality import Flow, Life
 from tocsin.sim.runs.runner import run, run_many
@@ -22,6 +24,7 @@ from tocsin.sim.runs.scenario import find
 SEEDS = 40  # within which each planted bug has to be found
 ORDER = "reliable messages come once and in order"
 WHOLE = "no message of a reliable flow is lost"
+HISTORY = "history and live messages meet"
 BOTH = "a mismatch is told to both ends"
 LIVES = "a publisher is told lost if it was away for its lease, and not otherwise"
 
@@ -36,6 +39,10 @@ def test_a_lease_counts_from_the_last_sign_of_a_connection() -> None:
 
 def test_a_lease_outlives_a_crash_right_after_the_first_message() -> None:
     assert run(find("flows"), 203).broken is None
+
+
+def test_a_restarted_origin_learns_who_wants_its_flows() -> None:
+    assert run(find("flows"), 32).broken is None
 
 
 # ── planted bugs ────────────────────────────────────────────────────────────────────────────────────────────
@@ -89,6 +96,26 @@ def tells_one_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Words, "say", half)
 
 
+def keeps_no_history(patch: pytest.MonkeyPatch) -> None:
+    """No broker has anything from before a subscription."""
+    patch.setattr(Rings, "recall", lambda self, pattern, request: [])
+
+
+def holds_nothing(patch: pytest.MonkeyPatch) -> None:
+    """Live messages do not wait for history."""
+    patch.setattr(Seam, "take", lambda self, flow, number, item, size: True)
+
+
+def repeats_at_the_seam(patch: pytest.MonkeyPatch) -> None:
+    """What the history had already goes on once more."""
+    patch.setattr(Seam, "_passes", lambda self, flow, number: self._is_newest(flow))
+
+
+def mixes_brokers(patch: pytest.MonkeyPatch) -> None:
+    """What a broker has of a publisher that has left it goes on after newer messages."""
+    patch.setattr(Seam, "_is_newest", lambda self, flow: True)
+
+
 # Each with a seed that shows it, and the promise that is broken.
 PLANTED: list[tuple[Plant, int, str]] = [
     (renews_no_lease_on_takeover, 0, LIVES),
@@ -97,6 +124,10 @@ PLANTED: list[tuple[Plant, int, str]] = [
     (passes_copies_on, 0, ORDER),
     (sends_nothing_again, 0, WHOLE),
     (tells_one_end, 0, BOTH),
+    (keeps_no_history, 0, HISTORY),
+    (holds_nothing, 0, HISTORY),
+    (repeats_at_the_seam, 0, HISTORY),
+    (mixes_brokers, 0, HISTORY),
 ]
 
 

@@ -540,7 +540,7 @@ class Parts:
                 self.covers.hear(covers),
                 quality.hear(unmatched, UNMATCHED.read, requests.hear),
                 quality.hear(words_of_all, WORD.read, requests.heed),
-                quality.hear(words_for_us, WORD.read, requests.resending.hear),
+                quality.hear(words_for_us, WORD.read, requests.heed),
                 quality.speak(),
                 self.ownership.run(),
                 self.message_log.commit_all(),
@@ -644,6 +644,7 @@ class Parts:
         self.channels.backend.over(session)
         self.replication.over(session)
         self.registry.session_over(session.client)
+        self.exchange.requests.rings.session_over(session.client)
 
     def _channel_altered(self, channel: str) -> None:
         """A channel is defined, or is another."""

@@ -204,9 +204,9 @@ class ClientPublisher:
         client = self._client
         if packet.topic_alias is not None:  # it may have come without its topic
             packet = Publication.of(packet, topic, client.client_id).packet(retain=packet.retain)
-        if self._stamped and topic in self._stamped:
+        if self._stamped and topic in self._stamped and not packet.retain:
             stamp = self._exchange.requests.flows.stamp(client, topic)
-            if stamp is not None and not packet.retain:
+            if stamp is not None:
                 self._exchange.publish_stamped(client, packet, stamp)
                 return
         self._exchange.publish(client, topic, packet)

@@ -223,10 +223,11 @@ class ClientSubscriber:
         self.room_made()
 
     def _tell_history(self, wanted: StoredFilter) -> None:
-        """Have the client get what the log has for a new subscription; then the subscription begins."""
+        """Have the client get what the log and other brokers have for a new subscription; of the log it begins then."""
         subscription = self._client.delivery.subscriptions.get(wanted.name)
         if subscription is None or subscription.since != UNBEGUN:
             return
+        self._exchange.requests.recalling.begin(self._client, wanted.name)
         running = self._histories.get(wanted.name)
         if running is not None and not running.done():
             return

@@ -58,7 +58,7 @@ from tocsin.core.filters import (
     WantedFilter,
     topic_for,
 )
-from tocsin.core.forwarding.table import Audience, Fanout, ForwardingTable, Interests, Subscription
+from tocsin.core.forwarding.table import UNBEGUN, Audience, Fanout, ForwardingTable, Interests, Subscription
 from tocsin.core.forwarding.tallies import Tallies
 from tocsin.core.machine import Effect
 from tocsin.core.quality.stamps import Stamp, is_stamped
@@ -244,7 +244,7 @@ class Exchange:
         if fanout.origin or fanout.origin_here:
             self._add_peers(with_stamp(packet, stamp), None, fanout.origin, fanout.origin_here)
         if stamp.reliable:
-            self.requests.resending.publish(Publication.of(packet, topic, source.client_id), stamp)
+            self.requests.keep_copy(Publication.of(packet, topic, source.client_id), stamp)
         if fanout.requesting:
             self.requests.give(fanout.requesting, packet, topic, source.client_id, stamp)
         if fanout.shares:
@@ -545,12 +545,12 @@ class Exchange:
             case TopicFilter(name=name) | RequestFilter(name=name):
                 if not self.interests.subscribe(target, name, subscription, bound=bound):
                     return False
-                self._request(target, name, wanted.pattern, subscription.request)
+                self._request(target, name, wanted.pattern, subscription)
             case SharedFilter(name=name):
                 return self.interests.subscribe(target, name, subscription, bound=bound)
             case QueryFilter(name=name):
                 self.queries.subscribe(target, wanted, subscription)
-                self._request(target, name, name, subscription.request)
+                self._request(target, name, name, subscription)
             case ListingFilter() | WantedFilter():
                 self.queries.subscribe(target, wanted, subscription)
             case ChannelFilter(name=name):
@@ -560,11 +560,12 @@ class Exchange:
                 self._log.warning("a stored subscription cannot be read", **facts)
         return True
 
-    def _request(self, target: Client, name: str, scope: str, request: str) -> None:
+    def _request(self, target: Client, name: str, scope: str, subscription: Subscription) -> None:
         """A subscription has this request, or (empty) none any more, or is about news; nothing to do where nobody here
         has one."""
+        request = subscription.request
         if request or self.requests.count or name.startswith(QUALITY_PREFIX):
-            self.requests.subscribed(target, name, scope, request)
+            self.requests.subscribed(target, name, scope, request, fresh=subscription.since == UNBEGUN)
 
     def unsubscribe(self, target: Client, wanted: StoredFilter) -> None:
         match wanted:

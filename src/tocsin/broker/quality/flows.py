@@ -1,13 +1,12 @@
 """The flows of one broker's publishers: their messages at QoS 0 are stamped, where their streams offer what needs it.
 
-Ownership needs to know who published a message, a latency budget when, and reliable delivery its number. Streams that
-offer none of these are not looked at.
+Ownership needs to know who published a message, a latency budget when, and reliable delivery and history its number.
+Streams that offer none of these are not looked at.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from itertools import count
 from typing import Final
 
 from mqtt5 import PublishPacket
@@ -16,6 +15,7 @@ from msgspec.structs import replace
 from tocsin.broker.client import Client
 from tocsin.broker.quality.attention import Attended
 from tocsin.broker.quality.resending import Origins
+from tocsin.broker.quality.rings import Rings, lasts
 from tocsin.core.budgets.budget import Kind
 from tocsin.core.quality.judging import OFFER_PREFIX
 from tocsin.core.quality.stamps import STAMP, Stamp, is_stamped, stamp_of, stamp_text, without_stamp
@@ -32,19 +32,20 @@ STRENGTH: Final = OFFER_PREFIX + "strength"
 class _Numbered:
     """One flow, as its broker has it."""
 
-    __slots__ = ("flow", "numbers", "reliable")
+    __slots__ = ("flow", "kept", "last")
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
-        self.numbers = count(1)
-        self.reliable = False
+        self.last = 0  # number that was published
+        self.kept = False  # until every destination has it
 
 
 class Flows:
-    """The flows of a broker's clients. ``origins`` keeps what is reliable."""
+    """The flows of a broker's clients. ``origins`` keeps what is reliable, and ``rings`` what lasts."""
 
-    def __init__(self, broker: str, origins: Origins) -> None:
+    def __init__(self, broker: str, origins: Origins, rings: Rings) -> None:
         self._origins = origins
+        self._rings = rings
         self.topics = Attended()  # on which somebody here has a flow
         self._broker = broker
         self._epoch = 0  # of the newest flow
@@ -61,35 +62,42 @@ class Flows:
         if not needed and topic not in self.topics:
             return
         for client in publishers:
-            if needed:
-                self._begin(client, topic, offer is not None and offer.reliability is Reliability.RELIABLE)
+            if needed and offer is not None:
+                self._begin(client, topic, offered, offer)
             else:
-                self._end(client, topic)
+                self._end(client, topic, None)
 
-    def _begin(self, client: Client, topic: str, reliable: bool) -> None:
-        found = self._flows.get(client, {}).get(topic)
-        if found is not None:
-            if reliable and not found.reliable:
-                found.reliable = True
-                self._origins.begin(found.flow, client)
+    def _begin(self, client: Client, topic: str, offered: str, offer: Offer) -> None:
+        found = self._flows.get(client, {}).get(topic) or self._new(client, topic)
+        if found is None:
             return
+        if not found.kept and (offer.reliability is Reliability.RELIABLE or lasts(offer)):
+            found.kept = True
+            self._origins.begin(found.flow, client, found.last)
+        if lasts(offer):
+            self._rings.begin(found.flow, client, offered, offer, found.last)
+        else:
+            self._rings.end(found.flow, None)
+
+    def _new(self, client: Client, topic: str) -> _Numbered | None:
+        """Without room its messages are not stamped."""
         if client.account.take(Kind.OUTBOUND, FLOW_BYTES + len(topic)) is not None:
-            return  # without room its messages are not stamped
+            return None
         self._epoch = max(self._epoch + 1, wall_us())
         flow = Flow(topic, client.client_id, self._epoch, self._broker)
-        numbered = self._flows.setdefault(client, {})[topic] = _Numbered(flow)
+        found = self._flows.setdefault(client, {})[topic] = _Numbered(flow)
         self.topics.add(topic)
-        if reliable:
-            numbered.reliable = True
-            self._origins.begin(flow, client)
+        return found
 
-    def _end(self, client: Client, topic: str) -> None:
+    def _end(self, client: Client, topic: str, expiry_s: int | None) -> None:
+        """``expiry_s``: how long the session is kept; None: the stream needs no stamps any more."""
         flows = self._flows.get(client, {})
         ended = flows.pop(topic, None)
         if ended is None:
             return
-        if ended.reliable:
+        if ended.kept:
             self._origins.end(ended.flow)
+        self._rings.end(ended.flow, expiry_s)
         if not flows:
             del self._flows[client]
         client.account.give(Kind.OUTBOUND, FLOW_BYTES + len(topic))
@@ -98,7 +106,7 @@ class Flows:
     def forget(self, client: Client) -> None:
         """The connection is over, and so are its flows."""
         for topic in tuple(self._flows.get(client, ())):
-            self._end(client, topic)
+            self._end(client, topic, client.expiry_s)
         self._strengths.pop(client, None)
 
     # ── messages ────────────────────────────────────────────────────────────────────────────────────────────
@@ -108,8 +116,8 @@ class Flows:
         found = self._flows.get(client, {}).get(topic)
         if found is None:
             return None
-        strength = self.strength(client, topic)
-        return Stamp(found.flow, next(found.numbers), wall_us(), strength, found.reliable)
+        found.last += 1
+        return Stamp(found.flow, found.last, wall_us(), self.strength(client, topic), found.kept)
 
     def stated(self, client: Client, topic: str, properties: Sequence[tuple[str, str]]) -> None:
         """A message says something. If that is an offer, it says how strong its publisher is, or that it is not."""
@@ -130,7 +138,7 @@ class Flows:
 
 def _needs_stamps(offer: Offer) -> bool:
     reliable = offer.reliability is Reliability.RELIABLE
-    return reliable or offer.ownership is Ownership.EXCLUSIVE or offer.budget_us is not None
+    return reliable or lasts(offer) or offer.ownership is Ownership.EXCLUSIVE or offer.budget_us is not None
 
 
 def with_stamp(packet: PublishPacket, stamp: Stamp) -> PublishPacket:

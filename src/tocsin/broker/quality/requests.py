@@ -36,7 +36,27 @@ from tocsin.broker.client import Client
 from tocsin.broker.quality.attention import Attended
 from tocsin.broker.quality.flows import Flows
 from tocsin.broker.quality.liveliness import EVERYTHING, Leased
+from tocsin.broker.quality.news import (
+    ALIVE_NEWS,
+    HISTORY,
+    HISTORY_NEWS,
+    INCOMPATIBLE,
+    INCOMPATIBLE_NEWS,
+    LATE,
+    LATE_NEWS,
+    LIVELINESS,
+    MISSED_NEWS,
+    OFFERED_DEADLINE,
+    REQUESTED_DEADLINE,
+    Alive,
+    HistoryCut,
+    Incompatible,
+    LateMessages,
+    Missed,
+)
+from tocsin.broker.quality.recalling import Recalling
 from tocsin.broker.quality.resending import Resending
+from tocsin.broker.quality.rings import Rings
 from tocsin.broker.quality.words import Words
 from tocsin.core.budgets.budget import Kind, weight_of_publication
 from tocsin.core.delivery.grant import Frames, Grant, grant
@@ -44,7 +64,7 @@ from tocsin.core.forwarding.table import Subscription, Wanted
 from tocsin.core.quality.deadlines import DeadlineWatch, Miss
 from tocsin.core.quality.judging import OFFER, Judge, Verdict, offer_in, offered_by_message, owns, why
 from tocsin.core.quality.lateness import Lateness
-from tocsin.core.quality.matching import Mismatch
+from tocsin.core.quality.matching import NOTHING, Mismatch
 from tocsin.core.quality.offers import Offers, needs_offers, query_for
 from tocsin.core.quality.ownership import Owners
 from tocsin.core.quality.separation import SPACE, Separation, key_of
@@ -53,68 +73,26 @@ from tocsin.core.quality.texts import offer_said, request_of, value_text
 from tocsin.model.publication import Publication
 from tocsin.model.quality import Ownership, Reliability, Request
 from tocsin.model.stream import Metadata
-from tocsin.model.versions import Document
 from tocsin.query import Query
 from tocsin.runtime.machines.clock import now_us, wall_us
-from tocsin.wire.internal.quality import Lives, Unmatched, WhoLives, Word, encode_unmatched, unmatched_subject
-from tocsin.wire.mqtt.topics import QUALITY_NEWS, QUALITY_PREFIX, QUERY_PREFIX, TOPIC_MAX_BYTES, matches
-
-INCOMPATIBLE, LATE, LIVELINESS, OFFERED_DEADLINE, REQUESTED_DEADLINE = (
-    f"{QUALITY_PREFIX}{word}/" for word in QUALITY_NEWS
+from tocsin.wire.internal.quality import (
+    Lives,
+    Recall,
+    Recalled,
+    Unmatched,
+    WhoLives,
+    Word,
+    encode_unmatched,
+    unmatched_subject,
 )
+from tocsin.wire.mqtt.topics import QUALITY_PREFIX, QUERY_PREFIX, TOPIC_MAX_BYTES, matches
+
 WATCHED_BYTES: Final = 700  # of a deadline
 PROMISE: Final = ""  # in the place of a request: a deadline that a publisher has promised
 TOLD_BYTES: Final = 400  # of what a subscriber was told of the publishers of a topic
 PIECE: Final = 200  # streams that are compared with one subscription at once: about a millisecond
 
 Add = Callable[[Client, bytes], None]
-
-
-class Incompatible(msgspec.Struct, frozen=True):
-    """A stream and a subscription that do not match, for people and their programs."""
-
-    policy: str
-    offered: str
-    requested: str
-    peer: str  # the other end; empty: all that publish there
-
-
-INCOMPATIBLE_NEWS: Final = Document("what does not match", msgspec.json.Decoder(Incompatible))
-
-
-class Missed(msgspec.Struct, frozen=True):
-    """Deadlines that were missed, for people and their programs."""
-
-    deadline: str
-    total: int  # since the subscription, or the promise
-    change: int  # of those, not told before
-
-
-MISSED_NEWS: Final = Document("missed deadlines", msgspec.json.Decoder(Missed))
-
-
-class LateMessages(msgspec.Struct, frozen=True):
-    """Messages that were longer under way than they may be, for people and their programs."""
-
-    budget: str
-    longest: str  # of those that were not told before
-    total: int  # since the subscription
-    change: int  # of those, not told before
-
-
-LATE_NEWS: Final = Document("messages that came late", msgspec.json.Decoder(LateMessages))
-
-
-class Alive(msgspec.Struct, frozen=True):
-    """How many publishers of a topic are alive, for people and their programs."""
-
-    alive: int
-    not_alive: int  # their leases are over
-    alive_change: int  # since it was told last
-    not_alive_change: int
-
-
-ALIVE_NEWS: Final = Document("how many publishers are alive", msgspec.json.Decoder(Alive))
 
 
 class Publishers(Protocol):
@@ -142,7 +120,16 @@ class Requests:
         self.subject = unmatched_subject(network)
         self.attended = Attended()
         self.resending = Resending(network, broker, words, self._give_in_order, gone)
-        self.flows = Flows(broker, self.resending.origins)
+        self.rings = Rings()
+        self.flows = Flows(broker, self.resending.origins, self.rings)
+        self.recalling = Recalling(
+            broker,
+            self.rings,
+            say=self.resending.say,
+            give_past=self._give_past,
+            give=self._give_held,
+            cut=self._say_cut,
+        )
         self._broker = broker
         self._find: Callable[[str], Wanted[Client]] = find
         self.leased = Leased(network, broker, words, self.attended, self._lives_changed, gone)
@@ -182,8 +169,9 @@ class Requests:
 
     # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────
 
-    def subscribed(self, target: Client, name: str, scope: str, request: str) -> None:
-        """A client has a subscription with a request, or with another one than before, or (empty) without any."""
+    def subscribed(self, target: Client, name: str, scope: str, request: str, *, fresh: bool = False) -> None:
+        """A client has a subscription with a request, or with another one than before, or (empty) without any.
+        ``fresh``: it gets history."""
         if request and self._held.get(target, {}).get(name) == (scope, request):
             return
         self.unsubscribed(target, name)
@@ -197,8 +185,10 @@ class Requests:
         asked = request_of(request)
         if asked.ownership is Ownership.EXCLUSIVE:
             self._exclusive[request] = self._exclusive.get(request, 0) + 1
-        if asked.reliability is Reliability.RELIABLE:
+        if _is_ordered(request):
             self.resending.want(_pattern(scope))
+        if fresh:
+            self.recalling.subscribed(target, name, scope, request)
         if _needs_lives(asked):
             self.leased.watching.want(_pattern(scope))
         if _wants_lives(asked):
@@ -223,7 +213,8 @@ class Requests:
         scope, request = held
         left, number = self._held[target], self._numbers[target]
         asked = request_of(request)
-        if asked.reliability is Reliability.RELIABLE:
+        self.recalling.unsubscribed(target, name)
+        if _is_ordered(request):
             self.resending.unwant(_pattern(scope))
         if _needs_lives(asked):
             self.leased.watching.unwant(_pattern(scope))
@@ -371,23 +362,52 @@ class Requests:
         """A message at QoS 0 from a client or a link, which is in no log; with the stamp of its flow, if it has one."""
         offered, source = self._offers.of(topic), source if stamp is None else stamp.flow.client
         publication = Publication.of(packet, topic, source, keys={OFFER: offered} if offered else None)
-        if stamp is not None and stamp.reliable and stamp.flow.broker != self._broker:
-            ordered = _divided(requesting, reliable=True)
-            if ordered:
-                requesting = _divided(requesting, reliable=False)
-                self.resending.take(publication, stamp)
+        elsewhere = stamp is not None and stamp.reliable and stamp.flow.broker != self._broker
+        if stamp is not None and elsewhere and _divided(requesting, ordered=True):
+            requesting = _divided(requesting, ordered=False)
+            self.resending.take(publication, stamp)
         self._give(requesting, publication, stamp)
 
     def _give_in_order(self, publication: Publication, stamp: Stamp) -> None:
         """It is the turn of a message of a reliable flow, for those who request that."""
-        wanted = _divided(self._find(publication.topic), reliable=True)
+        wanted = _divided(self._find(publication.topic), ordered=True)
         if wanted:
             offered = self._offers.of(publication.topic)
             keys = {OFFER: offered} if offered else None
             said = msgspec.structs.replace(publication, client=stamp.flow.client, keys=keys)
             self._give(wanted, said, stamp)
 
+    def keep_copy(self, publication: Publication, stamp: Stamp) -> None:
+        """A message of a flow of a client here goes out."""
+        self.resending.publish(publication, stamp)
+        self.rings.add(publication, stamp)
+
+    def _one(self, target: Client, name: str, topic: str) -> Wanted[Client]:
+        """One subscription, if it is for a topic still."""
+        found = target.delivery.subscriptions.get(name)
+        subscriptions = next((each for to, each in self._find(topic) if to is target), ())
+        return ((target, (found,)),) if found is not None and found in subscriptions else ()
+
+    def _give_past(self, target: Client, name: str, message: tuple[Publication, Stamp]) -> None:
+        """A message from before a subscription."""
+        publication, stamp = message
+        wanted = self._one(target, name, publication.topic)
+        for _, subscriptions in self.judged(wanted, publication, stamp.strength):
+            granted = grant(subscriptions, publication, LIVE, target.client_id)
+            if granted is not None:
+                frames = Frames(publication, max(0, wall_us() - stamp.sent_us) / 1e6)
+                self._add(target, frames.of(target.version, granted))
+
+    def _give_held(self, target: Client, name: str, message: tuple[Publication, Stamp]) -> None:
+        """A live message that has waited for those before it."""
+        self._give_now(self._one(target, name, message[0].topic), *message)
+
     def _give(self, wanted: Wanted[Client], publication: Publication, stamp: Stamp | None) -> None:
+        if stamp is not None and stamp.reliable and self.recalling.busy:
+            wanted = self.recalling.hold(wanted, (publication, stamp))
+        self._give_now(wanted, publication, stamp)
+
+    def _give_now(self, wanted: Wanted[Client], publication: Publication, stamp: Stamp | None) -> None:
         frames = Frames(publication, 0)
         strength, sent_us = (0, 0) if stamp is None else (stamp.strength, stamp.sent_us)
         for target, subscriptions in self.judged(wanted, publication, strength, sent_us):
@@ -623,11 +643,19 @@ class Requests:
             self._add(target, Frames(publication, 0).of(target.version, _PLAIN))
 
     def heed(self, word: Word) -> None:
-        """A word to all brokers."""
-        if isinstance(word, Lives | WhoLives):
-            self.leased.hear(word)
-        else:
-            self.resending.hear(word)
+        """A word to all brokers, or to this one."""
+        match word:
+            case Lives() | WhoLives():
+                self.leased.hear(word)
+            case Recall() | Recalled():
+                self.recalling.hear(word)
+            case _:
+                self.resending.hear(word)
+
+    def _say_cut(self, target: Client, topic: str, missing: int) -> None:
+        """Of the history on a topic so many messages are missing."""
+        if target.may_receive(topic):
+            self._inform(target, HISTORY + topic, HISTORY_NEWS.write(HistoryCut(missing)))
 
     def hear(self, said: Unmatched) -> None:
         """Something does not match at some broker."""
@@ -678,6 +706,7 @@ class Requests:
         """Nothing is sent any more."""
         self.leased.close()
         self.resending.close()
+        self.recalling.close()
         for handle in (self._timer, self._comparing):
             if handle is not None:
                 handle.cancel()
@@ -693,6 +722,9 @@ class Requests:
             "deadlines": len(self._watch),
             "deadlines_missed": self.missed,
             "quality_words_dropped": self._words.dropped,
+            "rings": len(self.rings),
+            "history_cut": self.rings.cut,
+            "history_given_up": self.recalling.given_up,
             **self.leased.statistics(),
             **self.resending.statistics(),
         }
@@ -702,18 +734,20 @@ LIVE: Final = 1 << 62  # the position of a message that is in no log
 _PLAIN: Final = Grant(0, (), False)
 
 
-def _divided(wanted: Wanted[Client], *, reliable: bool) -> Wanted[Client]:
-    """Those subscriptions that request reliability, or the others."""
+def _divided(wanted: Wanted[Client], *, ordered: bool) -> Wanted[Client]:
+    """Those subscriptions that get flows in order, or the others."""
     found = []
     for target, subscriptions in wanted:
-        kept = tuple(each for each in subscriptions if _is_reliable(each.request) is reliable)
+        kept = tuple(each for each in subscriptions if _is_ordered(each.request) is ordered)
         if kept:
             found.append((target, kept))
     return tuple(found)
 
 
-def _is_reliable(request: str) -> bool:
-    return bool(request) and request_of(request).reliability is Reliability.RELIABLE
+def _is_ordered(request: str) -> bool:
+    """Whether a subscription gets all of a flow that is kept, in order: for reliability, or after its history."""
+    asked = request_of(request) if request else NOTHING
+    return asked.reliability is Reliability.RELIABLE or bool(asked.durability)
 
 
 def _needs_lives(request: Request) -> bool:

@@ -94,8 +94,10 @@ class Origins:
         """Whether something may have to be sent again, or forgotten."""
         return any(len(each.origin) or each.client is None for each in self._flows.values())
 
-    def begin(self, flow: Flow, client: Client) -> None:
+    def begin(self, flow: Flow, client: Client, last: int = 0) -> None:
+        """A flow is kept from now on, after this number."""
         kept = self._flows[flow] = _Kept(flow, client)
+        kept.origin.last = last
         for broker, (filters, _) in self._enrolled.items():
             self._enrol(kept, broker, filters)
 
@@ -216,6 +218,9 @@ class Arrivals:
     def __len__(self) -> int:
         return len(self._flows)
 
+    def __contains__(self, flow: Flow) -> bool:
+        return flow in self._flows
+
     @property
     def busy(self) -> bool:
         return bool(self._changed) or any(len(each.window) for each in self._flows.values())
@@ -320,15 +325,18 @@ class Resending:
         self._network = network
         self._broker = broker
         self._words = words
-        self.origins = Origins(broker, self._tell, gone)
-        self.arrivals = Arrivals(broker, self._tell, give)
-        self._filters: dict[str, int] = {}  # of subscriptions that request reliability
+        self.origins = Origins(broker, self.say, gone)
+        self.arrivals = Arrivals(broker, self.say, give)
+        self._filters: dict[str, int] = {}  # of subscriptions that request reliability or durability
         self._enrolled_us = 0
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
-    def _tell(self, broker: str, word: Word) -> None:
-        self._words.say(destination_subject(self._network, broker), WORD.write(word))
+    def say(self, broker: str, word: Word) -> None:
+        """Say something to one broker, or (empty) to all."""
+        network = self._network
+        subject = destination_subject(network, broker) if broker else words_subject(network)
+        self._words.say(subject, WORD.write(word))
 
     # ── subscribers ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -347,12 +355,19 @@ class Resending:
 
     def _enrol(self) -> None:
         self._enrolled_us = now_us()
-        filters = tuple(self._filters) if len(self._filters) <= FILTERS_MAX else (EVERYTHING,)
-        self._words.say(words_subject(self._network), WORD.write(Enrol(self._broker, filters)))
+        self.say("", self._wanted())
         self.wind()
+
+    def _wanted(self) -> Enrol:
+        filters = tuple(self._filters) if len(self._filters) <= FILTERS_MAX else (EVERYTHING,)
+        return Enrol(self._broker, filters)
 
     def take(self, publication: Publication, stamp: Stamp) -> None:
         """A message of a reliable flow has come by a link."""
+        if (
+            stamp.flow not in self.arrivals
+        ):  # its broker may have been restarted, and not know that we want it
+            self.say(stamp.flow.broker, self._wanted())
         self.arrivals.take(publication, stamp)
         self.wind()
 

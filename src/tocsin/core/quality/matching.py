@@ -9,8 +9,8 @@
 
 A policy of which the subscriber says nothing always matches. A publisher that says nothing offers what follows from
 its messages: at QoS 0 best effort and volatile, above that reliable and persistent; no deadline and no lease; a budget
-of nothing; automatic liveliness; shared ownership. A message at QoS 0 is volatile, whatever was said; it is reliable if
-its stream offers that (``core.quality.resending``).
+of nothing; automatic liveliness; shared ownership. A message at QoS 0 is reliable (``core.quality.resending``) or lasts
+(``core.quality.recalling``) if its stream offers that; it is in no log, and so never persistent.
 
 **Partitions** are no matter of more or less. Two that have none in common do not meet, and that is no mismatch: nobody
 is told.
@@ -62,7 +62,8 @@ def mismatch(offer: Offer, request: Request, qos: int) -> Mismatch | None:
 def offered_by(offer: Offer, qos: int) -> tuple[Reliability, Durability]:
     """What a message at this QoS offers."""
     if not qos:
-        return offer.reliability or Reliability.BEST_EFFORT, Durability.VOLATILE
+        durability = min(offer.durability or Durability.VOLATILE, Durability.TRANSIENT)
+        return offer.reliability or Reliability.BEST_EFFORT, durability
     reliability = Reliability.RELIABLE if offer.reliability is None else offer.reliability
     return reliability, Durability.PERSISTENT if offer.durability is None else offer.durability
 

@@ -28,7 +28,7 @@ class Stamp(msgspec.Struct, frozen=True):
     number: int
     sent_us: int  # by that broker's clock
     strength: int = 0  # of exclusive ownership
-    reliable: bool = False  # it is sent again to those who lack it
+    reliable: bool = False  # it is kept, and sent again to those who lack it
 
 
 def stamp_text(stamp: Stamp) -> str:

@@ -75,7 +75,34 @@ class Again(msgspec.Struct, frozen=True, array_like=True, tag="A"):
     messages: tuple[tuple[int, bytes], ...]  # numbers, and messages as they are stored
 
 
-Word = Lives | WhoLives | Enrol | Begins | Has | Again
+class Recall(msgspec.Struct, frozen=True, array_like=True, tag="R"):
+    """Broker → all, or one: a new subscription here wants history of topics that match a filter."""
+
+    broker: Name
+    ask: int
+    filter: str
+    request: str  # in canonical form
+    answered: tuple[str, ...] = ()  # brokers that have answered already
+
+
+class Past(msgspec.Struct, frozen=True, array_like=True):
+    """What a broker has of one client on one topic."""
+
+    ends: tuple[tuple[Flow, int], ...]  # of each flow the last number
+    messages: tuple[bytes, ...]  # as they are stored, with their stamps; oldest first
+    missing: int  # messages that were asked for, and for which there was no room
+
+
+class Recalled(msgspec.Struct, frozen=True, array_like=True, tag="D"):
+    """Broker → broker that has asked: history, in one word or more."""
+
+    broker: Name
+    ask: int
+    rows: tuple[Past, ...]
+    last: bool  # nothing more belongs to the answer
+
+
+Word = Lives | WhoLives | Enrol | Begins | Has | Again | Recall | Recalled
 
 UNMATCHED: Final = Packed("a word of what does not match", msgspec.msgpack.Decoder(Unmatched), spoken=True)
 WORD: Final[Packed[Word]] = Packed("a word of quality", msgspec.msgpack.Decoder(Word), spoken=True)

@@ -34,6 +34,7 @@ WANTED_PREFIX = "$wanted/"  # whether anybody subscribes to topics of the filter
 CHANNEL_PREFIX = "$channel/"  # the results of a channel, with values for its parameters
 QUALITY_PREFIX = "$qos/"  # a request and a topic filter, or news (core.quality)
 QUALITY_NEWS = (
+    "history",
     "incompatible",
     "late",
     "liveliness",

@@ -56,7 +56,8 @@ def test_who_says_nothing_offers_what_follows_from_its_messages(
 
 def test_no_message_offers_more_than_its_qos_can_keep() -> None:
     said = Offer(reliability=Reliability.RELIABLE, durability=Durability.PERSISTENT)
-    assert offered_by(said, 0) == (Reliability.RELIABLE, Durability.VOLATILE)
+    assert offered_by(said, 0) == (Reliability.RELIABLE, Durability.TRANSIENT)
+    assert offered_by(Offer(durability=Durability.TRANSIENT_LOCAL), 0)[1] is Durability.TRANSIENT_LOCAL
     assert offered_by(NOTHING, 0) == (Reliability.BEST_EFFORT, Durability.VOLATILE)
     assert offered_by(said, 1) == (Reliability.RELIABLE, Durability.PERSISTENT)
 

@@ -1,4 +1,4 @@
-"""Publishers with leases and reliable flows at QoS 0, and a subscriber that never leaves and notes what it gets."""
+"""Publishers with leases and flows at QoS 0, a subscriber that never leaves, and subscribers that come late."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from mqtt5 import (
     SubAckPacket,
     SubscribePacket,
     TopicFilter,
+    UnsubAckPacket,
+    UnsubscribePacket,
 )
 
 from tocsin.core.machine import Event, Started, TimerFired
@@ -40,7 +42,14 @@ class Source(Caller):
     goes on where it comes; it publishes only now and then after it has moved."""
 
     def __init__(
-        self, name: str, brokers: Sequence[str], topic: str, offer: str, chance: Chance, quiet: bool
+        self,
+        name: str,
+        brokers: Sequence[str],
+        topic: str,
+        offer: str,
+        chance: Chance,
+        quiet: bool = False,
+        period_us: int = PUBLISH_US,
     ) -> None:
         super().__init__(name)
         self.topic = topic
@@ -53,6 +62,7 @@ class Source(Caller):
         self._offer = offer
         self._chance = chance
         self._quiet = quiet  # it publishes once, and then shows only that it is there
+        self._period_us = period_us
         self.until_us = 0  # it publishes so long
         self.mismatches: list[str] = []  # topics of which it was told that somebody requests more
 
@@ -82,7 +92,7 @@ class Source(Caller):
             said = [(f"offer.{policy}", value) for policy, _, value in policies]
             payload = b"%d %d" % (self.flow, self.number)
             self.say(PublishPacket(self.topic, payload, qos=QoS.AT_MOST_ONCE, user_properties=said))
-        self.wake("publish", PUBLISH_US)
+        self.wake("publish", self._period_us)
 
     def welcomed(self, answer: ConnAckPacket) -> None:
         self.flow += 1
@@ -156,3 +166,63 @@ class Sink(Caller):
                 self.got.append(message)
                 for hook in self.on_got:
                     hook(message)
+
+
+class Stay(msgspec.Struct):
+    """One subscription of a latecomer, from SUBACK to UNSUBSCRIBE."""
+
+    begun_us: int
+    before: tuple[int, int]  # the flow and the number that the publisher was at
+    got: list[tuple[int, int]] = []  # flows and numbers, as they came
+    ended_us: int | None = None
+
+
+class Latecomer(Caller):
+    """Subscribes with durability now and then, for a while."""
+
+    def __init__(self, name: str, broker: str, wanted: str, source: Source, chance: Chance) -> None:
+        super().__init__(name)
+        self.stays: list[Stay] = []
+        self.source = source
+        self.stay_us = 9 * MILLION
+        self._broker = broker
+        self._filter = wanted
+        self._chance = chance
+        self._stays = False
+
+    def told(self, event: Event) -> None:
+        match event:
+            case Started() | TimerFired(name="dial"):
+                self.call(self._broker)
+            case TimerFired(name="come") if self.connected and not self._stays:
+                self._stays = True
+                self.say(SubscribePacket(1, [TopicFilter(self._filter)]))
+            case TimerFired(name="go") if self.connected and self._stays:
+                self._leave()
+                self.say(UnsubscribePacket(2, [self._filter]))
+
+    def _leave(self) -> None:
+        self._stays = False
+        if self.stays and self.stays[-1].ended_us is None:
+            self.stays[-1].ended_us = self.now_us
+
+    def welcomed(self, answer: ConnAckPacket) -> None:
+        self._come_later()
+
+    def _come_later(self) -> None:
+        self.wake("come", self._chance.between(MILLION // 10, 3 * MILLION))
+
+    def lost(self) -> None:
+        self._leave()
+        self.wake("dial", REDIAL_US)
+
+    def heard(self, packet: Packet) -> None:
+        match packet:
+            case SubAckPacket():
+                self.stays.append(Stay(self.now_us, (self.source.flow, self.source.number), []))
+                self.wake("go", self.stay_us)
+            case UnsubAckPacket():
+                self._come_later()
+            case PublishPacket(payload=payload) if self._stays and self.stays:
+                flow, number = map(int, bytes(payload or b"").split())
+                self.stays[-1].got.append((flow, number))

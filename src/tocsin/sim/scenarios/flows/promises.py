@@ -1,17 +1,19 @@
-"""What a subscriber is promised of reliable flows and of leases."""
+"""What a subscriber is promised of reliable flows, of history and of leases."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Final
 
 from tocsin.sim.chance import MILLION
 from tocsin.sim.runs.invariants import Invariant
-from tocsin.sim.scenarios.flows.clients import LEASE_US, Got, Sink, Source
+from tocsin.sim.scenarios.flows.clients import LEASE_US, Got, Latecomer, Sink, Source, Stay
 from tocsin.sim.world import World
 
 KNOWN_US: Final = 4 * MILLION  # for a broker's loss to be told, and a word to be asked for again
 MARGIN_US: Final = MILLION  # for a session to be taken
+HISTORY_US: Final = 2 * MILLION  # for a history to come
 
 
 class OnceInOrder(Invariant):
@@ -53,6 +55,43 @@ class NothingLost(Invariant):
                     self.broken(f"of flow {flow} of {topic} the messages {lacking[:5]} never came")
             if source.number and numbers.get(source.flow, [0])[-1] != source.number:
                 self.broken(f"the last message of {topic}, {source.number}, never came")
+
+
+class HistoryMeetsLive(Invariant):
+    """A new subscription with durability gets the last messages from before it, and then what comes: no message twice,
+    none left out, none after a newer one. History is there if its publisher stays where it is."""
+
+    name = "history and live messages meet"
+
+    def __init__(self, latecomers: Sequence[Latecomer], depth: int) -> None:
+        self._latecomers = latecomers
+        self._depth = depth
+
+    def finish(self, world: World) -> None:
+        for latecomer in self._latecomers:
+            for stay in latecomer.stays:
+                self._look_at(latecomer, stay, world.now_us)
+
+    def _look_at(self, latecomer: Latecomer, stay: Stay, now_us: int) -> None:
+        who = f"{latecomer.name} from {stay.begun_us} on"
+        for before, after in pairwise(stay.got):
+            if after[0] < before[0] or after[1] <= before[1]:
+                self.broken(f"{who} got message {after[1]} after {before[1]}")
+            if after[0] == before[0] and after[1] != before[1] + 1:
+                self.broken(f"{who} got nothing between message {before[1]} and {after[1]}")
+        source, (flow, number) = latecomer.source, stay.before
+        if not number or not self._stayed(source, stay, now_us):
+            return
+        wanted = max(source.first.get(flow, number), number - self._depth // 2)  # it is asked a moment later
+        if not stay.got or stay.got[0][1] > wanted:
+            self.broken(f"{who} did not get message {wanted}, of {number} before it")
+
+    def _stayed(self, source: Source, stay: Stay, now_us: int) -> bool:
+        """Whether the publisher was at one broker from a while before a subscription to a while after it."""
+        begin, end = stay.begun_us - MARGIN_US, stay.begun_us + HISTORY_US
+        away = [*source.gaps, (source.away_us, now_us)] if source.away_us is not None else source.gaps
+        lasted = (now_us if stay.ended_us is None else stay.ended_us) > end
+        return lasted and all(back < begin or left > end for left, back in away)
 
 
 class BothAreTold(Invariant):
