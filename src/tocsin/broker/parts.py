@@ -81,6 +81,7 @@ from tocsin.core.coordination.participant.signals import (
 )
 from tocsin.core.delivery.stored_session import StoredSession, kept_s
 from tocsin.core.filters import interest_of
+from tocsin.core.links.incoming import PROPERTY_EXTRA
 from tocsin.core.links.signals import Ending as LinkEnding
 from tocsin.core.machine import Event
 from tocsin.core.quality.judging import offer_in
@@ -348,6 +349,8 @@ class Parts:
             held_max_bytes=limits.outbound_max_bytes,
             failed=self._ending.fail,
             counts_ends=ports.settings.routing.balance in ("delay", "connections"),
+            deadline=ports.settings.deadline,
+            make_extra=self._make_extra,
         )
         self.rates = RateMeter(self.exchange.tallies, self.groups.counts, self.channels.counts)
 
@@ -518,6 +521,18 @@ class Parts:
             quiet=quiet,
         )
 
+    def _make_extra(self, peer: BrokerInfo, which: str, watcher: LinkWatcher) -> Link:
+        """A further connection to a broker, for copies: what it cannot send at once is of no use."""
+        return Link(
+            self._ports.own,
+            peer,
+            self._ports.security,
+            outbound_max_bytes=0,
+            dropped=lambda messages: None,
+            watcher=watcher,
+            said=((PROPERTY_EXTRA, which),),
+        )
+
     # ── running ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> None:
@@ -528,6 +543,7 @@ class Parts:
             bus.serve(self.sessions.hand_over_subject(self._broker), self.session_entry.hand_over),
             bus.serve(self.witnesses.subject, self.witnesses.answer),
             bus.serve(self.ownership.subject(self._broker), self.ownership.answer),
+            bus.serve(self.exchange.copies.subject, self.exchange.copies.answer),
             bus.subscribe(self.arrivals.subject) as words,
             bus.subscribe(self.covers.subject) as covers,
             bus.subscribe(requests.subject) as unmatched,
@@ -539,8 +555,8 @@ class Parts:
                 self.session_entry.hear(words),
                 self.covers.hear(covers),
                 quality.hear(unmatched, UNMATCHED.read, requests.hear),
-                quality.hear(words_of_all, WORD.read, requests.heed),
-                quality.hear(words_for_us, WORD.read, requests.heed),
+                quality.hear(words_of_all, WORD.read, self.exchange.hear),
+                quality.hear(words_for_us, WORD.read, self.exchange.hear),
                 quality.speak(),
                 self.ownership.run(),
                 self.message_log.commit_all(),
@@ -593,6 +609,7 @@ class Parts:
         """Let everything that ended be stored."""
         self.covers.close()
         self.exchange.requests.close()
+        self.exchange.copies.close()
         self.arrivals.forget()
         await self.endings.drain(deadline_s)
         await self.tasks.drain(deadline_s)

@@ -13,6 +13,7 @@ from tocsin.config.budgets import Budgets
 from tocsin.config.catalogue import PREFIX, SECRET_KEYS, SETTINGS, Setting, value_of
 from tocsin.config.chaos import Chaos
 from tocsin.config.coordinator import Coordinator
+from tocsin.config.deadline import Deadline
 from tocsin.config.door import Door
 from tocsin.config.feeds import Feeds
 from tocsin.config.loading import File, Loaded, load
@@ -49,6 +50,7 @@ __all__ = [
     "ClientName",
     "Coordinator",
     "Criterion",
+    "Deadline",
     "Door",
     "Feeds",
     "File",

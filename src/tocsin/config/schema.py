@@ -17,6 +17,7 @@ from tocsin.config.broker import DEFAULT_BROKERS, Broker
 from tocsin.config.budgets import Budgets
 from tocsin.config.chaos import Chaos
 from tocsin.config.coordinator import Coordinator
+from tocsin.config.deadline import Deadline
 from tocsin.config.door import Door
 from tocsin.config.feeds import Feeds
 from tocsin.config.membership import Membership
@@ -540,6 +541,7 @@ class Settings(Section, frozen=True, kw_only=True):
     scoring: Scoring = Scoring()
     balance: Balance = Balance()
     routing: Routing = Routing()
+    deadline: Deadline = Deadline()
     coordinator: Coordinator = Coordinator()
     door: Door = Door()
     replication: Replication = Replication()

@@ -21,8 +21,11 @@ from tocsin.broker.channels.channels import Channels
 from tocsin.broker.client import Client
 from tocsin.broker.forwarding.fanout import Outbox, Outlet, OutletSet
 from tocsin.broker.forwarding.routes import Routes
+from tocsin.broker.links.extra import MakeExtra
+from tocsin.broker.links.link import Link, LinkWatcher
 from tocsin.broker.links.pool import LinkPool
 from tocsin.broker.links.relay import Relay
+from tocsin.broker.quality.copies import Copies
 from tocsin.broker.quality.flows import unstamped, with_stamp
 from tocsin.broker.quality.requests import LIVE, Requests
 from tocsin.broker.quality.words import Words
@@ -32,6 +35,7 @@ from tocsin.broker.shared.qos0 import Shares
 from tocsin.broker.streams.queries import Queries, QueriesChanged
 from tocsin.broker.streams.registry import StreamRegistry
 from tocsin.broker.tiers.carrying import Carrying
+from tocsin.config import Deadline
 from tocsin.core.budgets.budget import Budget
 from tocsin.core.channels.channel_filter import ChannelFilter
 from tocsin.core.coordination.participant.signals import (
@@ -69,11 +73,12 @@ from tocsin.model.subjects import is_critical
 from tocsin.ports import Bus, Entry
 from tocsin.runtime.machines.clock import wall_s
 from tocsin.runtime.machines.tasks import Failed
+from tocsin.wire.internal.quality import Gives, Reaches, Seeks, Sees, Wishes, Word
 from tocsin.wire.internal.relayed import TOPIC as CARRIED
 from tocsin.wire.mqtt.codec import PublishRun
 from tocsin.wire.mqtt.connect import V5, V311, Version
 from tocsin.wire.mqtt.frames import forward_frame
-from tocsin.wire.mqtt.topics import HERE_PREFIX, ONE_PREFIX, QUALITY_PREFIX
+from tocsin.wire.mqtt.topics import COPY_PREFIX, HERE_PREFIX, ONE_PREFIX, QUALITY_PREFIX
 
 _NOBODY: Final = OutletSet()
 
@@ -173,6 +178,8 @@ class Exchange:
         held_max_bytes: int,
         failed: Failed,
         counts_ends: bool = False,
+        deadline: Deadline | None = None,
+        make_extra: MakeExtra | None = None,
     ) -> None:
         self.counts = counts
         self.budget = budget  # of bytes that clients make us hold
@@ -188,7 +195,7 @@ class Exchange:
         self.words = Words(bus)
         self.requests = Requests(
             network,
-            own.id,
+            own,
             self.words,
             add=self._add_one,
             keep=lambda query, user, wanted: self.queries.keep_offers(query, user, wanted),
@@ -212,6 +219,19 @@ class Exchange:
             own, self._table, self.peers, self.carrying, lambda: self.relays.links_changed(), gone
         )
         self.relays = Relay(own.cluster, self.links, self, counts.drop)
+        self.copies = Copies(
+            network,
+            own,
+            deadline or Deadline(),
+            self.words,
+            peers,
+            make_extra or _makes_none,
+            self.requests.flows,
+            self.requests.budgets,
+            self._first_hops,
+            gone,
+        )
+        self.requests.flows.budgeted = self.copies.wanted
         self._shares = Shares(own.cluster, self.links, self._add_each, counts.drop)
         # Messages from this cluster's brokers are for others to carry, unless they are marked; "": there are none.
         self._carries_from = own.cluster if own.role is Role.ROUTING else ""
@@ -243,6 +263,9 @@ class Exchange:
         self._forward(fanout, packet, excluded, (), ())
         if fanout.origin or fanout.origin_here:
             self._add_peers(with_stamp(packet, stamp), None, fanout.origin, fanout.origin_here)
+        copied = self.copies.topics.get(topic)
+        if copied is not None:
+            self.copies.send(copied, packet, stamp)
         if stamp.reliable:
             self.requests.keep_copy(Publication.of(packet, topic, source.client_id), stamp)
         if fanout.requesting:
@@ -254,6 +277,9 @@ class Exchange:
         """A message that came over a link from a broker of this cluster."""
         if topic == CARRIED:
             self.relays.take(packet)
+            return
+        if topic.startswith(COPY_PREFIX):
+            self._take_copy(topic.removeprefix(COPY_PREFIX), packet)
             return
         self.counts.relayed += 1
         ends = topic.startswith(HERE_PREFIX)
@@ -289,6 +315,24 @@ class Exchange:
             self._forward(fanout, packet, None, onward, onward_here)
             if fanout.requesting:
                 self.requests.give(fanout.requesting, packet, topic, "")
+
+    def _take_copy(self, topic: str, packet: PublishPacket) -> None:
+        """A copy came over a second way: nobody else gets it."""
+        bare, stamp = unstamped(packet, topic)
+        if stamp is not None:
+            self.requests.give_copy(bare, topic, stamp)
+
+    def _first_hops(self, topic: str) -> list[str]:
+        """The brokers that messages of clients here go to."""
+        fanout = self._table.resolve(topic)
+        return [*fanout.origin, *fanout.origin_here]
+
+    def hear(self, word: Word) -> None:
+        """Another broker's word of quality."""
+        if isinstance(word, Wishes | Seeks | Reaches | Gives | Sees):
+            self.copies.hear(word)
+        else:
+            self.requests.heed(word)
 
     def _into_others(self, peers: Sequence[str], cluster: str) -> list[str]:
         """Those that are not in the cluster that a message comes from."""
@@ -667,9 +711,14 @@ class Exchange:
             **self._table.statistics(),
             **self.queries.statistics(),
             **self.requests.statistics(),
+            **self.copies.statistics(),
             **self._channels.statistics(),
             **self.registry.statistics(),
         }
+
+
+def _makes_none(info: BrokerInfo, which: str, watcher: LinkWatcher) -> Link:
+    raise AssertionError("nobody asked for copies")
 
 
 def _permits(target: Client, topic: str) -> bool:

@@ -34,6 +34,7 @@ from tocsin.core.links.signals import Down, Ending
 from tocsin.model.network import BrokerInfo
 from tocsin.model.versions import speaks
 from tocsin.runtime.machines.clock import now_us
+from tocsin.runtime.machines.flow import Repeats
 from tocsin.runtime.machines.line import Endpoint, Line
 from tocsin.runtime.security.credentials import Identity, peer_of
 
@@ -151,10 +152,11 @@ class Link:
         dropped: Callable[[int], None],
         watcher: LinkWatcher,
         quiet: bool = False,
+        said: tuple[tuple[str, str], ...] = (),
         waits: Callable[[], Awaitable[asyncio.Transport]] | None = None,
     ) -> None:
-        """``quiet``: nothing is to be sent; it only shows when the peer ends it. ``waits`` for a connection from a peer
-        that cannot be dialled."""
+        """``quiet``: nothing is to be sent; it only shows when the peer ends it. ``said``: what the greeting says
+        beside the usual. ``waits`` for a connection from a peer that cannot be dialled."""
         self.info = info
         self.quiet = quiet
         self.group = OutletSet(self)
@@ -162,6 +164,7 @@ class Link:
         self.descriptor = NOWHERE
         self.problem = "not connected yet"  # why it is not up; empty if it is
         self.tried = False  # it was up, or could not be made
+        self.sent_bytes = 0  # of messages, straight over it
         self._outbound_max_bytes = outbound_max_bytes
         self._dropped = dropped  # told how many messages were lost
         self._watcher = watcher
@@ -172,7 +175,7 @@ class Link:
         self._behind: deque[tuple[int, Callable[[], None]]] = deque()  # fences, and their marks in ``_own``
         self._again: asyncio.TimerHandle | None = None
         self._draining: asyncio.Handle | None = None
-        greeting = greeting_of(own, QUIET_KEEP_ALIVE_S if quiet else KEEP_ALIVE_S)
+        greeting = greeting_of(own, QUIET_KEEP_ALIVE_S if quiet else KEEP_ALIVE_S, *said)
         at = msgspec.structs.replace(meant(security, info), waits=waits)
         self._line = Line(
             [at],
@@ -233,6 +236,7 @@ class Link:
     def _send(self, way: tuple[str, ...], data: bytes, messages: int, now: int) -> None:
         self._passage.sent(way, now)
         if way == STRAIGHT:
+            self.sent_bytes += len(data)
             self._line.write(data)
         else:
             self._carry(way, data, messages)
@@ -249,6 +253,18 @@ class Link:
         else:
             self._carried.add(frame, messages, now_us())
             self._drain(now_us())
+
+    def send_now(self, frame: bytes) -> bool:
+        """Send a frame straight, if nothing is in its way; whether that was so. Other frames may be older."""
+        line = self._line
+        if not line.up or line.full or len(self._carried) or len(frame) > self.send_max_bytes:
+            return False
+        line.write(frame)
+        return True
+
+    def repeats(self) -> Repeats | None:
+        """How often the kernel had to send something again; None if nobody can tell."""
+        return self._line.repeats()
 
     def bypass(self, relays: tuple[str, ...], carry: Carry) -> None:
         """Send over these instead while the link is not up; () for nobody."""

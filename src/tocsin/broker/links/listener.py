@@ -51,6 +51,7 @@ from tocsin.wire.mqtt.codec import Decoder, PublishRun, encode
 from tocsin.wire.mqtt.connect import V5
 from tocsin.wire.mqtt.topics import NEAR_PREFIX
 
+EXTRA_MAX: Final = 2  # further connections of a peer
 LINKS_MAX: Final = 1_000  # a network has 256 brokers of one machine at most, and each has one link to us
 HANDSHAKES_MAX: Final = 64  # at a time; for more, the oldest goes
 ADDRESSES_MAX: Final = 1_000  # whose rate is remembered
@@ -112,7 +113,8 @@ class LinkListener:
         self._tls = security.tls
         rate = limits.connection_rate
         self._rates: Buckets[str] | None = Buckets(rate, rate * BURST_S, ADDRESSES_MAX) if rate else None
-        self._links: dict[str, IncomingConnection] = {}  # that are up, by the peer's name
+        # Those that are up, by the peer's name and which further connection it is; "": its link.
+        self._links: dict[tuple[str, str], IncomingConnection] = {}
         self._connections: dict[IncomingConnection, None] = {}  # in the order in which they came
         self._handshakes: dict[asyncio.Task[None], None] = {}  # oldest first
         self.ending = (
@@ -127,7 +129,7 @@ class LinkListener:
     @property
     def links(self) -> int:
         """Peers that have a link to us."""
-        return len(self._links)
+        return sum(not extra for _, extra in self._links)
 
     @property
     def problem(self) -> str | None:
@@ -253,9 +255,13 @@ class LinkListener:
         self.probes += may
         return may
 
-    def up(self, name: str, connection: IncomingConnection) -> None:
-        before = self._links.get(name)
-        self._links[name] = connection
+    def up(self, name: str, extra: str, connection: IncomingConnection) -> None:
+        further = sum(key[0] == name and key[1] not in ("", extra) for key in self._links) if extra else 0
+        if further >= EXTRA_MAX:
+            connection.post(TakenOver())
+            return
+        before = self._links.get((name, extra))
+        self._links[name, extra] = connection
         if before is not None:
             before.post(TakenOver())
 
@@ -264,10 +270,10 @@ class LinkListener:
         self._connections.pop(connection, None)
         self.turned.put(name, transport)
 
-    def closed(self, name: str, connection: IncomingConnection, close: Close) -> None:
+    def closed(self, name: str, extra: str, connection: IncomingConnection, close: Close) -> None:
         self._connections.pop(connection, None)
-        if self._links.get(name) is connection:
-            del self._links[name]
+        if self._links.get((name, extra)) is connection:
+            del self._links[name, extra]
         if close.reason_code >= 0x80 and close.fault == "peer":
             self.refused += 1
         self._log.debug("a link to us ended", peer=name, reason=close.reason, reason_code=close.reason_code)
@@ -281,6 +287,7 @@ class IncomingConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._decoder = Decoder(listener.limits.packet_max_bytes + PACKET_MARGIN_BYTES)
         self._cluster: str | None = None  # once it is up
+        self._extra = ""  # which further connection of the peer's it is
         self._machine: IncomingLink
         self._shell: Shell | None = None  # once it is known whose connection this is
 
@@ -363,12 +370,12 @@ class IncomingConnection(asyncio.Protocol):
                 transport, self._transport = self._transport, None
                 shell.close()
                 self._listener.turned_around(self._machine.peer, self, transport)
-            case LinkUp(cluster=cluster):
-                self._cluster = cluster
-                self._listener.up(self._machine.peer, self)
+            case LinkUp(cluster=cluster, extra=extra):
+                self._cluster, self._extra = cluster, extra
+                self._listener.up(self._machine.peer, extra, self)
             case Close():
                 shell.close()
-                self._listener.closed(self._machine.peer, self, effect)
+                self._listener.closed(self._machine.peer, self._extra, self, effect)
                 self._hang_up()
             case _:
                 shell.carry_out(effect)

@@ -19,11 +19,13 @@ from functools import partial
 from typing import Final, TypeVar
 
 from tocsin.broker.links.link import Link, LinkWatcher
+from tocsin.broker.links.measured import LinkDelays
 from tocsin.broker.links.turned import OutwardCall
 from tocsin.core.coordination.participant.signals import LinksSeen
 from tocsin.core.links.distances import Delays
 from tocsin.core.links.signals import Ending
 from tocsin.model.network import BrokerInfo
+from tocsin.runtime.machines.clock import now_us
 
 LINGER_S: Final = 60.0
 FRESH_S: Final = 1.0  # a link that takes longer to be made counts as failed
@@ -48,6 +50,7 @@ class LinkPool:
         seen. ``make_call`` makes what keeps a connection at a peer that cannot dial this broker; None for others."""
         self.links: dict[str, Link] = {}  # by the peer's id
         self.delays = Delays()  # of those that are up
+        self.measured = LinkDelays()  # the same as distributions
         self._make_link = make_link
         self._make_call = make_call
         self._calls: dict[str, OutwardCall] = {}
@@ -87,6 +90,7 @@ class LinkPool:
     def _leave(self, peer: str) -> None:
         del self._leaving[peer]
         self.delays.lost(peer)
+        self.measured.forget(peer)
         self._end(self.links.pop(peer))
         self.link_known(peer)
 
@@ -151,6 +155,7 @@ class LinkPool:
 
     def link_measured(self, peer: str, round_trip_us: int) -> None:
         self.delays.measured(peer, round_trip_us)
+        self.measured.measured(peer, round_trip_us, now_us())
 
     def _say_ended(self) -> None:
         ended, self._ended = self._ended, {}

@@ -6,7 +6,7 @@ Streams that offer none of these are not looked at.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from mqtt5 import PublishPacket
@@ -47,6 +47,8 @@ class Flows:
         self._origins = origins
         self._rings = rings
         self.topics = Attended()  # on which somebody here has a flow
+        self.budgets: dict[str, int] = {}  # of them, those that offer a latency budget, with that
+        self.budgeted: Callable[[], None] = lambda: None  # told when there are others
         self._broker = broker
         self._epoch = 0  # of the newest flow
         self._flows: dict[Client, dict[str, _Numbered]] = {}  # by topic
@@ -61,11 +63,17 @@ class Flows:
         needed = offer is not None and _needs_stamps(offer)
         if not needed and topic not in self.topics:
             return
+        budget_us = None if offer is None else offer.budget_us
         for client in publishers:
             if needed and offer is not None:
                 self._begin(client, topic, offered, offer)
             else:
                 self._end(client, topic, None)
+        if budget_us is not None and topic in self.topics:
+            self.budgets[topic] = budget_us
+            self.budgeted()
+        else:
+            self.budgets.pop(topic, None)
 
     def _begin(self, client: Client, topic: str, offered: str, offer: Offer) -> None:
         found = self._flows.get(client, {}).get(topic) or self._new(client, topic)
@@ -102,6 +110,8 @@ class Flows:
             del self._flows[client]
         client.account.give(Kind.OUTBOUND, FLOW_BYTES + len(topic))
         self.topics.remove(topic)
+        if topic not in self.topics:
+            self.budgets.pop(topic, None)
 
     def forget(self, client: Client) -> None:
         """The connection is over, and so are its flows."""

@@ -9,7 +9,7 @@ import msgspec
 from tocsin.model.versions import Document
 from tocsin.wire.mqtt.topics import QUALITY_NEWS, QUALITY_PREFIX
 
-HISTORY, INCOMPATIBLE, LATE, LIVELINESS, OFFERED_DEADLINE, REQUESTED_DEADLINE = (
+ADMISSION, HISTORY, INCOMPATIBLE, LATE, LIVELINESS, OFFERED_DEADLINE, REQUESTED_DEADLINE = (
     f"{QUALITY_PREFIX}{word}/" for word in QUALITY_NEWS
 )
 
@@ -68,3 +68,29 @@ class Alive(msgspec.Struct, frozen=True):
 
 
 ALIVE_NEWS: Final = Document("how many publishers are alive", msgspec.json.Decoder(Alive))
+
+
+class LateThere(msgspec.Struct, frozen=True):
+    """The same for publishers: of all subscribers at one broker."""
+
+    budget: str  # the least
+    longest: str
+    total: int  # since its first subscription
+    change: int
+    peer: str  # the broker
+
+
+LATE_THERE_NEWS: Final = Document("messages that came late elsewhere", msgspec.json.Decoder(LateThere))
+
+
+class Admission(msgspec.Struct, frozen=True):
+    """Whether a topic gets the ways that its budget needs, for people and their programs."""
+
+    admitted: bool
+    reason: str  # what stands against it; empty if it is admitted
+    budget: str
+    expected: float  # share of messages that are expected late, with the ways that it has
+    peer: str  # the broker of the publishers; in what they are told, that of the subscribers
+
+
+ADMISSION_NEWS: Final = Document("news of an admission", msgspec.json.Decoder(Admission))

@@ -26,14 +26,16 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import count, islice
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 import structlog
 from mqtt5 import PublishPacket
 
 from tocsin.broker.client import Client
+from tocsin.broker.quality.arriving import Arriving
 from tocsin.broker.quality.attention import Attended
+from tocsin.broker.quality.budget_news import BudgetNews, Publishers
 from tocsin.broker.quality.flows import Flows
 from tocsin.broker.quality.liveliness import EVERYTHING, Leased
 from tocsin.broker.quality.news import (
@@ -42,8 +44,6 @@ from tocsin.broker.quality.news import (
     HISTORY_NEWS,
     INCOMPATIBLE,
     INCOMPATIBLE_NEWS,
-    LATE,
-    LATE_NEWS,
     LIVELINESS,
     MISSED_NEWS,
     OFFERED_DEADLINE,
@@ -51,7 +51,6 @@ from tocsin.broker.quality.news import (
     Alive,
     HistoryCut,
     Incompatible,
-    LateMessages,
     Missed,
 )
 from tocsin.broker.quality.recalling import Recalling
@@ -63,13 +62,13 @@ from tocsin.core.delivery.grant import Frames, Grant, grant
 from tocsin.core.forwarding.table import Subscription, Wanted
 from tocsin.core.quality.deadlines import DeadlineWatch, Miss
 from tocsin.core.quality.judging import OFFER, Judge, Verdict, offer_in, offered_by_message, owns, why
-from tocsin.core.quality.lateness import Lateness
 from tocsin.core.quality.matching import NOTHING, Mismatch
 from tocsin.core.quality.offers import Offers, needs_offers, query_for
 from tocsin.core.quality.ownership import Owners
 from tocsin.core.quality.separation import SPACE, Separation, key_of
 from tocsin.core.quality.stamps import Stamp
 from tocsin.core.quality.texts import offer_said, request_of, value_text
+from tocsin.model.network import BrokerInfo
 from tocsin.model.publication import Publication
 from tocsin.model.quality import Ownership, Reliability, Request
 from tocsin.model.stream import Metadata
@@ -95,12 +94,6 @@ PIECE: Final = 200  # streams that are compared with one subscription at once: a
 Add = Callable[[Client, bytes], None]
 
 
-class Publishers(Protocol):
-    """The clients that publish here, as they are seen from this room."""
-
-    def publishing(self, topic: str) -> Iterable[Client]: ...
-
-
 class Requests:
     """The requests of one broker's clients. ``add`` queues a frame for a client; ``keep`` has the coordinator asked
     for the streams of a query on behalf of a user, or no longer; ``gone`` names the brokers that are lost."""
@@ -108,7 +101,7 @@ class Requests:
     def __init__(
         self,
         network: str,
-        broker: str,
+        own: BrokerInfo,
         words: Words,
         *,
         add: Add,
@@ -117,8 +110,12 @@ class Requests:
         gone: Callable[[], Collection[str]],
         find: Callable[[str], Wanted[Client]],
     ) -> None:
+        broker = own.id
         self.subject = unmatched_subject(network)
         self.attended = Attended()
+        self.arriving = Arriving(
+            network, own, words, self._give_first, lambda *missed: self.budgets.gave_up(*missed)
+        )
         self.resending = Resending(network, broker, words, self._give_in_order, gone)
         self.rings = Rings()
         self.flows = Flows(broker, self.resending.origins, self.rings)
@@ -152,7 +149,9 @@ class Requests:
         self._separation: Separation[tuple[Publication, Grant]] = Separation(self._take, self._give_back)
         self._owners = Owners()
         self._exclusive: dict[str, int] = {}  # requests of exclusive ownership → how many subscriptions
-        self._lateness = Lateness()
+        self.budgets = BudgetNews(
+            self._inform, lambda target: self._numbers[target], self._clients.get, self._find, publishers
+        )
         self._watch = DeadlineWatch()
         self._watched: dict[str, set[str]] = {}  # the number of a client → keys of deadlines
         self.promised: dict[str, dict[Client, str]] = {}  # topic → who promised a deadline, and its key
@@ -187,6 +186,8 @@ class Requests:
             self._exclusive[request] = self._exclusive.get(request, 0) + 1
         if _is_ordered(request):
             self.resending.want(_pattern(scope))
+        if asked.budget_us is not None:
+            self.arriving.want(_pattern(scope), asked.budget_us)
         if fresh:
             self.recalling.subscribed(target, name, scope, request)
         if _needs_lives(asked):
@@ -216,6 +217,8 @@ class Requests:
         self.recalling.unsubscribed(target, name)
         if _is_ordered(request):
             self.resending.unwant(_pattern(scope))
+        if asked.budget_us is not None:
+            self.arriving.unwant(_pattern(scope), asked.budget_us)
         if _needs_lives(asked):
             self.leased.watching.unwant(_pattern(scope))
         for topic in self._lives_told.pop((target, name), ()):
@@ -227,7 +230,7 @@ class Requests:
                 self._owners.forget(request)
         if all(other != request for _, other in left.values()):
             self._separation.forget(number, request)
-            self._lateness.forget(key_of(number, request, ""))
+            self.budgets.forget(number, request)
             for key in [key for key in self._watched.get(number, ()) if key.split(SPACE)[1] == request]:
                 self._unwatch(key)
         if not left:
@@ -362,15 +365,47 @@ class Requests:
         """A message at QoS 0 from a client or a link, which is in no log; with the stamp of its flow, if it has one."""
         offered, source = self._offers.of(topic), source if stamp is None else stamp.flow.client
         publication = Publication.of(packet, topic, source, keys={OFFER: offered} if offered else None)
-        elsewhere = stamp is not None and stamp.reliable and stamp.flow.broker != self._broker
-        if stamp is not None and elsewhere and _divided(requesting, ordered=True):
-            requesting = _divided(requesting, ordered=False)
-            self.resending.take(publication, stamp)
+        if stamp is not None and stamp.flow.broker != self._broker:
+            requesting = self._keep_back(requesting, publication, stamp, copied=False)
         self._give(requesting, publication, stamp)
+
+    def give_copy(self, packet: PublishPacket, topic: str, stamp: Stamp) -> None:
+        """A copy of a message has come over a second way: only what keeps copies apart may have it."""
+        requesting = self._find(topic)
+        if requesting and stamp.flow.broker != self._broker:
+            offered = self._offers.of(topic)
+            keys: dict[str, str | int | float | bool] | None = {OFFER: offered} if offered else None
+            publication = Publication.of(packet, topic, stamp.flow.client, keys=keys)
+            self._keep_back(requesting, publication, stamp, copied=True)
+
+    def _keep_back(
+        self, requesting: Wanted[Client], publication: Publication, stamp: Stamp, *, copied: bool
+    ) -> Wanted[Client]:
+        """Hand a message of a flow to what puts it in order, for whom that matters; the others."""
+        if stamp.reliable and _divided(requesting, _is_ordered):
+            requesting = _divided(requesting, lambda request: not _is_ordered(request))
+            self.resending.take(publication, stamp)
+        if self.arriving.wanted and _divided(requesting, _has_budget):
+            requesting = _divided(requesting, lambda request: not _has_budget(request))
+            self.arriving.take(publication, stamp, copied=copied)
+        return requesting
+
+    def _give_first(self, publication: Publication, stamp: Stamp) -> None:
+        """It is the turn of a message with a budget, for those who request that."""
+
+        def in_turn(request: str) -> bool:
+            return _has_budget(request) and not (stamp.reliable and _is_ordered(request))
+
+        self._give_again(_divided(self._find(publication.topic), in_turn), publication, stamp)
 
     def _give_in_order(self, publication: Publication, stamp: Stamp) -> None:
         """It is the turn of a message of a reliable flow, for those who request that."""
-        wanted = _divided(self._find(publication.topic), ordered=True)
+        if self.arriving.wanted:
+            self.arriving.delivers(stamp)
+        self._give_again(_divided(self._find(publication.topic), _is_ordered), publication, stamp)
+
+    def _give_again(self, wanted: Wanted[Client], publication: Publication, stamp: Stamp) -> None:
+        """Give a message that was kept back."""
         if wanted:
             offered = self._offers.of(publication.topic)
             keys = {OFFER: offered} if offered else None
@@ -460,17 +495,8 @@ class Requests:
         if self._watched:
             self._watch.arrived(key_of(self._numbers[target], request, publication.topic), now_us())
         if sent_us and (budget_us := request_of(request).budget_us) is not None:
-            self._time(target, request, publication.topic, wall_us() - sent_us, budget_us)
+            self.budgets.came(target, request, publication.topic, wall_us() - sent_us, budget_us)
         return True
-
-    def _time(self, target: Client, request: str, topic: str, delay_us: int, budget_us: int) -> None:
-        """A message was so long under way."""
-        key = key_of(self._numbers[target], request, topic)
-        late = self._lateness.came(key, delay_us, budget_us, now_us())
-        if late is not None:
-            budget, longest = value_text("budget_us", budget_us), value_text("budget_us", late.longest_us)
-            news = LateMessages(budget, longest, late.total, late.change)
-            self._inform(target, LATE + topic, LATE_NEWS.write(news))
 
     def _offered(self, publication: Publication) -> str:
         """What a message says that its stream offered. Its metadata are there, unless the store did not give them."""
@@ -705,6 +731,8 @@ class Requests:
     def close(self) -> None:
         """Nothing is sent any more."""
         self.leased.close()
+        self.arriving.close()
+        self.budgets.close()
         self.resending.close()
         self.recalling.close()
         for handle in (self._timer, self._comparing):
@@ -716,7 +744,7 @@ class Requests:
             "requests": self.count,
             "unmatched": self.unmatched,
             "not_owned": self.not_owned,
-            "late": self._lateness.total,
+            "late": self.budgets.late,
             "flows": len(self.flows),
             "separated": self._separation.left_out,
             "deadlines": len(self._watch),
@@ -725,6 +753,7 @@ class Requests:
             "rings": len(self.rings),
             "history_cut": self.rings.cut,
             "history_given_up": self.recalling.given_up,
+            **self.arriving.statistics(),
             **self.leased.statistics(),
             **self.resending.statistics(),
         }
@@ -734,11 +763,11 @@ LIVE: Final = 1 << 62  # the position of a message that is in no log
 _PLAIN: Final = Grant(0, (), False)
 
 
-def _divided(wanted: Wanted[Client], *, ordered: bool) -> Wanted[Client]:
-    """Those subscriptions that get flows in order, or the others."""
+def _divided(wanted: Wanted[Client], fits: Callable[[str], bool]) -> Wanted[Client]:
+    """Those subscriptions whose requests are such."""
     found = []
     for target, subscriptions in wanted:
-        kept = tuple(each for each in subscriptions if _is_ordered(each.request) is ordered)
+        kept = tuple(each for each in subscriptions if fits(each.request))
         if kept:
             found.append((target, kept))
     return tuple(found)
@@ -748,6 +777,10 @@ def _is_ordered(request: str) -> bool:
     """Whether a subscription gets all of a flow that is kept, in order: for reliability, or after its history."""
     asked = request_of(request) if request else NOTHING
     return asked.reliability is Reliability.RELIABLE or bool(asked.durability)
+
+
+def _has_budget(request: str) -> bool:
+    return bool(request) and request_of(request).budget_us is not None
 
 
 def _needs_lives(request: Request) -> bool:

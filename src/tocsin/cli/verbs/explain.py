@@ -141,13 +141,14 @@ def route(
 
         tocsin explain route line/7 --from east-1 --json
 
-    It shows what the coordinators' log says. A broker whose link to the carrier is down sends over the deputy.
+    It shows what the coordinators' log says. A broker whose link to the carrier is down sends over the deputy. For a
+    topic with a latency budget it also shows the ways of its copies: what the broker expects of them, and what came.
     """
-    found = asyncio.run(explain_route.read_route(network_settings(config, sets, state), topic, broker))
+    found, ways = asyncio.run(explain_route.read_route(network_settings(config, sets, state), topic, broker))
     if json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+        typer.echo(explain_route.as_json(found, ways).decode())
     else:
-        explain_route.show(console(), found)
+        explain_route.show(console(), found, ways)
 
 
 @app.command()

@@ -12,7 +12,7 @@ A **twin** is a second connection of the same way. What delays the one delays th
 each connection loses segments of its own (``miss_of_twins``).
 
 Invariants: weights are whole numbers, halved every HALF_US, so that a histogram forgets; parts rise, and do not
-overlap if they were sampled. Bounds: BUCKETS parts of what was sampled, and as many as FINE_ENDS of what was computed.
+overlap if they were sampled. Bounds: PARTS parts of what was sampled, and BUCKETS of what was computed.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-BUCKETS: Final = 44
-FIRST_US: Final = 250  # the first bucket's end; each next one ends a quarter later: the last begins at 3 s
+BUCKETS: Final = 160
+FIRST_US: Final = (
+    250  # the first bucket's end; each next one ends a sixteenth later: the last begins at 3.6 s
+)
+PARTS: Final = 32  # of what was sampled, that are told and judged
 SAMPLE: Final = 64  # weight of one, before it is halved
 HALF_US: Final = 60_000_000
 MILLION: Final = 1_000_000
@@ -44,8 +47,7 @@ def _ends(count: int, by: int, of: int) -> tuple[int, ...]:
     return tuple(accumulate(range(count - 2), lambda end, _: end * by // of, initial=FIRST_US))
 
 
-ENDS: Final = _ends(BUCKETS, 5, 4)
-FINE_ENDS: Final = _ends(160, 17, 16)  # of what is computed, which nobody keeps or tells
+ENDS: Final = _ends(BUCKETS, 17, 16)
 
 
 class Part(NamedTuple):
@@ -140,10 +142,23 @@ def _gathered(atoms: Iterable[tuple[int, int]]) -> list[Part]:
     """The parts of delays with weights."""
     found: dict[int, Part] = {}
     for at_us, weight in atoms:
-        bucket = bisect_right(FINE_ENDS, at_us)
+        bucket = bisect_right(ENDS, at_us)
         low_us, high_us, before = found.get(bucket, (at_us, at_us, 0))
         found[bucket] = Part(min(low_us, at_us), max(high_us, at_us), before + weight)
     return [part for _, part in sorted(found.items()) if part.weight]
+
+
+def _coarser(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """The same in PARTS parts at most: neighbours become one where that says least that is wrong."""
+    found = list(parts)
+    while len(found) > PARTS:
+        at = min(
+            range(len(found) - 1),
+            key=lambda n: (found[n + 1].high_us - found[n].low_us) * (found[n].weight + found[n + 1].weight),
+        )
+        one, other = found[at : at + 2]
+        found[at : at + 2] = [Part(one.low_us, other.high_us, one.weight + other.weight)]
+    return tuple(found)
 
 
 def convolve(first: Delay, second: Delay) -> Delay:
@@ -214,7 +229,7 @@ class DelayHistogram:
         if not parts:
             return None
         total = sum(self._weights) + self._lost
-        return Delay(parts, lost_ppm=self._lost * MILLION // total, samples=total // SAMPLE)
+        return Delay(_coarser(parts), lost_ppm=self._lost * MILLION // total, samples=total // SAMPLE)
 
 
 def predicted(*legs: Delay) -> Delay:

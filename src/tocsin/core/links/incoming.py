@@ -24,6 +24,9 @@ A peer that cannot be dialled (``BrokerInfo.outward``) **turns** a connection ar
 (PROPERTY_TURN), and behind our CONNACK it sends a PINGREQ. From then on it is as if we had dialled: we greet, and it
 listens.
 
+A peer may make **extra** connections beside its link, for copies of messages (``broker.links.extra``). Each has a name
+(PROPERTY_EXTRA), and its next one of that name ends the one before.
+
 States: new -> greeting -> up, probed or turning -> closed; turning -> turned, which is an end too.
 ``Close`` is the last effect; after it every event gives [].
 
@@ -80,6 +83,10 @@ PROPERTY_PROBE: Final = "probe"  # of CONNECT: this is one; of CONNACK: so many 
 PROPERTY_TURN: Final = "turn"  # of CONNECT: we are to speak over this connection, and the peer listens
 PROBE_MAX_BYTES: Final = 128 << 10  # of one probe: more than ``core.links.prober`` sends
 PROBE_US: Final = 10_000_000  # for one: longer than ``core.links.prober`` takes
+PROPERTY_EXTRA: Final = (
+    "extra"  # of CONNECT: it is a further connection, which ends none but its own one before
+)
+EXTRA_MAX_CHARS: Final = 16  # of which one it is
 KEEP_ALIVE_MAX_S: Final = 60  # a link that wants to be silent for longer, or for ever, may not
 CLUSTER_MAX_CHARS: Final = 300
 _PATIENCE_US: Final = 1_500_000  # of silence for each second of keep-alive, as MQTT has it
@@ -98,6 +105,7 @@ class LinkUp(Effect, frozen=True, kw_only=True):
     """The peer was welcomed: what comes from now on is relayed as coming from this cluster."""
 
     cluster: str
+    extra: str = ""  # which further connection this is; empty: it is the link
 
 
 class ProbeTaken(Effect, frozen=True, kw_only=True):
@@ -188,6 +196,9 @@ class IncomingLink(TableMachine):
         if PROPERTY_TURN in said:
             self.state = LinkState.TURNING
             return [SendPacket(packet=ConnAckPacket(reason_code=ConnAckReasonCode.SUCCESS))]
+        extra = said.get(PROPERTY_EXTRA, "")
+        if len(extra) > EXTRA_MAX_CHARS:
+            return self._refuse(PROTOCOL_ERROR, "a further connection has a short name")
         keep_alive_s = min(packet.keep_alive or KEEP_ALIVE_MAX_S, KEEP_ALIVE_MAX_S)
         self._patience_us = keep_alive_s * _PATIENCE_US
         self._heard_us = now_us
@@ -200,7 +211,7 @@ class IncomingLink(TableMachine):
         )
         return [
             SendPacket(packet=welcome),
-            LinkUp(cluster=cluster),
+            LinkUp(cluster=cluster, extra=extra),
             SetTimer(name=LinkTimer.KEEP_ALIVE, delay_us=self._patience_us),
         ]
 

@@ -2,20 +2,20 @@
 
 A flow's messages have numbers (``core.quality.stamps``). Of each number the first copy is **fresh**, whatever way it
 took, and the others are dropped. In **order** a message waits for those before it that another way may still bring, but
-never so long that it would be late itself: GRACE of its budget before the end, what is missing is **passed over**. If
-it comes afterwards, it is dropped in order, and told apart from a repeat.
+never so long that it would be late itself, nor longer than WAIT_US: GRACE of its budget before the end, what is missing
+is **passed over**. If it comes afterwards, it is dropped. It is **missed** all the same.
 
     take(number, item, …)   -> (fresh, what goes on in order now)
     due(now_us)             -> what goes on because nothing waits for longer
+    rest()                  -> all that waits, now
 
-Before the first copy, and after the last (``rest``), one way brings everything (``guarded`` is false). Nothing waits
-then, and no number is dropped but those before that: a window costs nobody a message who has no second way.
+A flow begins with the first message that comes. One before it that comes afterwards is missed, too.
 
 A message is late by its broker's clock. If the quickest message of the flow seems to have been under way for less than
 nothing, or for longer than the budget, that clock is another one: then the quickest counts as no delay at all.
 
-Invariants: of each number at most one is fresh, and at most one goes on; what goes on rises, while the window is
-guarded; nothing waits beyond its due time. Bounds: WINDOW numbers; BYTES of what waits.
+Invariants: of each number at most one is fresh, and at most one goes on; what goes on rises; nothing waits beyond its
+due time. Bounds: WINDOW numbers; BYTES of what waits.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from typing import Final, Generic, TypeVar
 Item = TypeVar("Item")
 
 WINDOW: Final = 1_024  # numbers
-BEGINNING: Final = 64  # a flow whose first number is this small begins here
 BYTES: Final = 1 << 20  # of messages that wait
 GRACE: Final = 16  # a sixteenth of the budget is left to deliver what has waited
+WAIT_US: Final = 1_000_000  # however large the budget is: at QoS 0 a message may be lost on all ways
 
 
 class ArrivalWindow(Generic[Item]):
     """What has come of one flow."""
 
     __slots__ = (
-        "_barrier",
         "_bytes",
         "_fastest_us",
+        "_first",
         "_seen",
         "_waiting",
-        "guarded",
+        "before",
         "late",
         "next",
         "passed_over",
@@ -49,14 +49,12 @@ class ArrivalWindow(Generic[Item]):
 
     def __init__(self, first: int) -> None:
         """``first``: the number of the first message that came."""
-        begins = 1 if first <= BEGINNING else first
-        self.next = begins  # everything before it went on, or is passed over
-        self.top = begins - 1  # the greatest number that came
-        self.guarded = False  # copies come
+        self._first = self.next = first  # everything before ``next`` went on, or is passed over
+        self.top = first - 1  # the greatest number that came
         self.repeated = 0  # copies of what was here
         self.late = 0  # that came after they were passed over
+        self.before = 0  # that came after a later one had begun the flow
         self.passed_over = 0  # numbers that nothing waited for any longer
-        self._barrier = 0  # what is before it went on while copies came
         self._seen = 0  # bit n: top - n has come
         self._waiting: dict[
             int, tuple[Item, int, int]
@@ -66,6 +64,11 @@ class ArrivalWindow(Generic[Item]):
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    @property
+    def size(self) -> int:
+        """Bytes of what waits."""
+        return self._bytes
 
     @property
     def next_us(self) -> int | None:
@@ -81,10 +84,8 @@ class ArrivalWindow(Generic[Item]):
         budget_us: int,
         now_us: int,
         size: int = 0,
-        copied: bool = False,
     ) -> tuple[bool, list[Item]]:
-        """A message has come, on the way of all or as a copy: whether it is fresh, and what goes on in order."""
-        self.guarded = self.guarded or copied
+        """A message has come, on the usual way or as a copy: whether it is fresh, and what goes on in order."""
         if not self._note(number):
             self.repeated += 1
             return False, []
@@ -92,14 +93,10 @@ class ArrivalWindow(Generic[Item]):
         if self._fastest_us is None or delay_us < self._fastest_us:
             self._fastest_us = delay_us
         if number < self.next:
-            if self.guarded or number < self._barrier:
-                self.late += 1
-                return True, []
-            return True, [item]
-        if not self.guarded:
-            self.next = number + 1
-            return True, [item]
-        self._waiting[number] = item, self._due(sent_us, budget_us), size
+            self.before += number < self._first
+            self.late += number >= self._first
+            return True, []
+        self._waiting[number] = item, min(self._due(sent_us, budget_us), now_us + WAIT_US), size
         self._bytes += size
         ready = self._in_order()
         while self._bytes > BYTES or (self._waiting and number - self.next >= WINDOW):
@@ -107,10 +104,13 @@ class ArrivalWindow(Generic[Item]):
         return True, ready
 
     def rest(self) -> list[Item]:
-        """No copies come any more: what waits goes on."""
-        ready = self._pass_over(max(self._waiting)) if self._waiting else []
-        self.guarded, self._barrier = False, self.next
-        return ready
+        """Nothing waits any longer."""
+        return self._pass_over(max(self._waiting)) if self._waiting else []
+
+    @property
+    def missed(self) -> int:
+        """Numbers that did not go on, and do not any more."""
+        return self.passed_over + self.before
 
     def _note(self, number: int) -> bool:
         """Whether a number comes for the first time, as far as that is known."""

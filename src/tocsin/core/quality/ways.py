@@ -38,7 +38,8 @@ BASE: Final = "base"
 NO_RELAY: Final = (STRAIGHT, TWIN)  # no broker may have such a name on a way
 RELAYS_MAX: Final = 4  # that are looked at for one destination: the quickest
 LEAVE: Final = 4
-HELPS: Final = 2  # a set that does not reach the goal has to divide the misses by this
+HELPS: Final = 2  # a set that does not reach the goal has to divide the misses by this …
+HELPS_STILL: Final = 1.25  # … and one that is taken already, by this
 HELPED: Final = 4
 LEAST: Final = 1e-9  # a share of misses that counts as none
 
@@ -186,7 +187,11 @@ class Planner:
             return _Judged(want, paths, alone, [], False)
         sets = [(ways, misses(want, paths, ways)) for ways in possible(want, paths, self.bounds.ways)]
         good = [each for each in sets if each[1] <= want.goal]
-        others = [each for each in sets if each[1] > want.goal and each[1] * HELPS <= alone]
+        others = [
+            (ways, miss)
+            for ways, miss in sets
+            if miss > want.goal and miss * (HELPS_STILL if ways == held else HELPS) <= alone
+        ]
         good.sort(key=lambda each: (len(each[0]), len(connections(want, each[0])), each[1], each[0]))
         others.sort(key=lambda each: (each[1], len(each[0]), each[0]))
         if held:  # keep what is good enough, so that ways do not change without a reason

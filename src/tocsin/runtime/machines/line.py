@@ -37,7 +37,7 @@ from tocsin.core.machine import Effect, Started, TimerFired
 from tocsin.core.session.signals import SendPacket
 from tocsin.errors import WireError
 from tocsin.runtime.machines.clock import random_bits
-from tocsin.runtime.machines.flow import flow_of, keep_short
+from tocsin.runtime.machines.flow import Repeats, flow_of, keep_short, repeats_of
 from tocsin.runtime.machines.shell import Shell
 from tocsin.runtime.machines.web import WebCall
 from tocsin.wire.mqtt.codec import Decoder, encode
@@ -154,6 +154,10 @@ class Line:
     def round_trip_us(self) -> int | None:
         """How long the peer took for its last sign of life; None if it was never asked for one."""
         return self._machine.round_trip_us
+
+    def repeats(self) -> Repeats | None:
+        """How often the kernel had to send something again on this connection; None if nobody can tell."""
+        return None if self._call is None else self._call.repeats()
 
     @property
     def broker(self) -> str:
@@ -346,6 +350,10 @@ class _Call(asyncio.Protocol):
     def flow(self) -> Flow | None:
         """What becomes of what we write; None if nobody can tell."""
         return None if self.transport is None else flow_of(self.transport)
+
+    def repeats(self) -> Repeats | None:
+        """How often the kernel had to send something again; None if nobody can tell."""
+        return None if self.transport is None else repeats_of(self.transport)
 
     def pause_writing(self) -> None:
         if self._line is not None:

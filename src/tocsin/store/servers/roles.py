@@ -120,7 +120,7 @@ TABLE: Final[Mapping[Role, Row]] = {
             "N.quality.*",
             "N.summary.*",
         ),
-        answers=("broker", "coordinator"),
+        answers=("broker", "coordinator", "operator"),
     ),
     "coordinator": _row(
         streams={

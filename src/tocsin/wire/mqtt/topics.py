@@ -26,6 +26,9 @@ META_PREFIX = "$meta/"  # messages there are metadata of a stream, and go to nob
 NEAR_PREFIX = "$near/"  # words of a cluster that hears no leader (broker.neighbourhood)
 ONE_PREFIX = "$one/"  # a client's topic follows: for one member of a group (broker.shares)
 HERE_PREFIX = "$here/"  # another topic follows: for clients of that broker only (broker.forwarding.exchange)
+COPY_PREFIX = (
+    "$copy/"  # another topic follows: a copy of its message over a second way (broker.quality.copies)
+)
 CARRIED_TOPIC = "$carried"  # for another broker (wire.relayed)
 PROBE_TOPIC = "$probe"  # bytes that go nowhere, over a connection that measures (core.links.prober)
 QUERY_PREFIX = "$query/"  # the messages of the streams that satisfy a query
@@ -34,6 +37,7 @@ WANTED_PREFIX = "$wanted/"  # whether anybody subscribes to topics of the filter
 CHANNEL_PREFIX = "$channel/"  # the results of a channel, with values for its parameters
 QUALITY_PREFIX = "$qos/"  # a request and a topic filter, or news (core.quality)
 QUALITY_NEWS = (
+    "admission",
     "history",
     "incompatible",
     "late",
@@ -179,4 +183,6 @@ def between_brokers(topic: str) -> bool:
         return topic.startswith(ONE_PREFIX) and between_brokers(topic) if topic[:1] == "$" else topic != ""
     if topic.startswith(ONE_PREFIX):
         return len(topic) > len(ONE_PREFIX) and topic[len(ONE_PREFIX)] != "$"
+    if topic.startswith(COPY_PREFIX):
+        return len(topic) > len(COPY_PREFIX) and topic[len(COPY_PREFIX)] != "$"
     return topic == CARRIED_TOPIC or topic.startswith(NEAR_PREFIX)

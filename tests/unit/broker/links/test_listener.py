@@ -331,11 +331,11 @@ async def test_new_certificates_are_loaded_and_a_removed_authority_ends_its_link
     authority.reissue()
     tls["b"].reload()
     assert link.up and door.links == 1 and not dialled_again.is_set()
-    before = door._links["b"]
+    before = door._links["b", ""]
     authority.retire()
     await until(lambda: len(tls["a"].believed) == 1)
     tls["b"].reload()
-    await until(lambda: link.up and door.links == 1 and door._links["b"] is not before)
+    await until(lambda: link.up and door.links == 1 and door._links["b", ""] is not before)
     assert dialled_again.is_set()
     link.close()
     await door.close()

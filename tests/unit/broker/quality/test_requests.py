@@ -11,6 +11,7 @@ import pytest
 
 from tocsin.broker.quality.requests import PIECE, Requests
 from tocsin.broker.quality.words import Words
+from tocsin.model.network import BrokerInfo, Role
 from tocsin.query import Query
 from tocsin.store.memory.store import MemoryStore
 
@@ -42,7 +43,7 @@ class Stage:
         self.asked: list[Query] = []
         self.requests = Requests(
             "net",
-            "north-1",
+            BrokerInfo("north-1", "north", Role.EDGE, "127.0.0.1", 0),
             Words(MemoryStore().bus),
             add=lambda client, frame: self.sent.append((client.client_id, frame)),
             keep=lambda query, user, wanted: self.asked.append(query),

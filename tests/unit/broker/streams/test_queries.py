@@ -9,6 +9,7 @@ from tocsin.broker.streams.queries import Queries
 from tocsin.core.coordination.participant.signals import QuerySetKnown, StreamJoined, StreamLeft
 from tocsin.core.filters import ListingFilter, QueryFilter, read_filter
 from tocsin.core.forwarding.table import ForwardingTable, Subscription
+from tocsin.model.network import BrokerInfo, Role
 from tocsin.model.stream import LISTING
 
 LAMPS = "$query/kind = 'lamp'"
@@ -34,7 +35,7 @@ class Backup:
         nothing: Any = None
         self.requests = Requests(
             "net",
-            "north-2",
+            BrokerInfo("north-2", "north", Role.EDGE, "127.0.0.1", 0),
             nothing,
             add=nothing,
             keep=lambda *asked: self.queries.keep_offers(*asked),
