@@ -75,7 +75,7 @@ async def test_a_version_to_come_is_told_that_it_is_not_spoken(door: Door) -> No
 
 
 @pytest.mark.mqtt311("3.1.2-2")
-@pytest.mark.parametrize(("name", "level"), [("MQTT", 3), ("MQIsdp", 4), ("MQTT", 0x84), ("MQIsdp", 0x83)])
+@pytest.mark.parametrize(("name", "level"), [("MQTT", 3), ("MQIsdp", 4), ("MQTT", 0x83), ("MQIsdp", 0x84)])
 async def test_an_older_version_is_told_so_in_its_own_words(door: Door, name: str, level: int) -> None:
     peer = await stranger(door, V311)
     peer.writer.write(connect_frame(V311, text("c"), name=name, level=level))

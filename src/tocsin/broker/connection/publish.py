@@ -29,6 +29,7 @@ from tocsin.core.machine import Effect
 from tocsin.core.quality.judging import OFFER, lifespan_s, offer_in, offered_by_message
 from tocsin.core.quality.texts import with_strength
 from tocsin.core.retained.write_order import WriteTurn
+from tocsin.core.session.bridging import BRIDGES_MAX, is_state_topic
 from tocsin.core.session.signals import CommitFailed, Committed
 from tocsin.core.streams.metadata_payload import DescriptionInvalid
 from tocsin.core.streams.signals import (
@@ -115,6 +116,7 @@ class ClientPublisher:
     __slots__ = (
         "_attended",
         "_bequeaths",
+        "_bridges",
         "_client",
         "_durable",
         "_ended",
@@ -144,6 +146,7 @@ class ClientPublisher:
         self._post = self._shell.post
         self._saving: dict[int, _Commit] = {}  # QoS 2 messages whose ids are being stored, by packet id
         self._ended = False
+        self._bridges = False  # it has said that it is a bridge
         self._bequeaths = False  # the client's will is to come, whenever it is its turn
         self._expiry_s = 0  # how long the session is kept, once the connection is over
         if resumed:
@@ -399,15 +402,24 @@ class ClientPublisher:
     # ── words for the broker ────────────────────────────────────────────────────────────────────────────────
 
     def _take_words(self, topic: str, packet: PublishPacket, item: _Item) -> None:
-        """Metadata of a stream, a question for results, or an assertion; the session lets nothing else begin with
-        ``$``."""
+        """Metadata of a stream, a question for results, an assertion, or a bridge's state: of topics that begin with
+        ``$``, the session lets no others pass."""
         if topic.startswith(RESULTS_PREFIX):
             self._durable.pulls.ask(self._client, topic, packet, item.go, item.refuse)
         elif topic.startswith(ASSERT_PREFIX):
             self._exchange.requests.keep_alive(self._client, topic.removeprefix(ASSERT_PREFIX))
             item.go()
+        elif is_state_topic(topic):
+            self._take_state(packet.payload, item)
         else:
             self._describe(topic, packet, item)
+
+    def _take_state(self, payload: bytes, item: _Item) -> None:
+        self._bridges = True
+        if self._exchange.bridge_said(self._client.client_id, payload):
+            item.go()
+        else:
+            item.refuse(QUOTA_EXCEEDED, f"a bridge says 1 or 0; at most {BRIDGES_MAX} do at one broker")
 
     def _describe(self, topic: str, packet: PublishPacket, item: _Item) -> None:
         described = topic.removeprefix(META_PREFIX)
@@ -449,6 +461,8 @@ class ClientPublisher:
     def end(self, expiry_s: int) -> None:
         """The connection is over; its session is kept for so long. Waiting messages still go."""
         self._ended, self._expiry_s = True, expiry_s
+        if self._bridges:
+            self._exchange.bridge_went(self._client.client_id)
         for commit in self._saving.values():
             if commit.turn is not None:
                 self._durable.retained_writer.withdraw(commit.turn)

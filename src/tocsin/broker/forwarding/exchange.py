@@ -66,6 +66,7 @@ from tocsin.core.forwarding.table import UNBEGUN, Audience, Fanout, ForwardingTa
 from tocsin.core.forwarding.tallies import Tallies
 from tocsin.core.machine import Effect
 from tocsin.core.quality.stamps import Stamp, is_stamped
+from tocsin.core.session.bridging import Bridges
 from tocsin.core.tiers.slots import Slots
 from tocsin.model.network import BrokerInfo, Role, Route
 from tocsin.model.publication import Publication
@@ -187,6 +188,7 @@ class Exchange:
         self.peers = peers
         self._groups = groups
         self._retained = retained
+        self.bridges = Bridges()
         self._channels = channels
         self.links = self.peers.links
         self._table: ForwardingTable[Client] = ForwardingTable(
@@ -547,6 +549,17 @@ class Exchange:
             self.requests.give(fanout.requesting, packet, publication.topic, publication.client)
         if fanout.shares:
             self._shares.give(fanout.shares, packet)
+
+    def bridge_said(self, client_id: str, payload: bytes) -> bool:
+        """Whether it is taken what a bridge says of itself."""
+        said = self.bridges.said(client_id, payload)
+        for topic, payload in said or ():
+            self.publish_own(Publication(topic, payload, 0, "", retain=True))
+        return said is not None
+
+    def bridge_went(self, client_id: str) -> None:
+        for topic, payload in self.bridges.went(client_id):
+            self.publish_own(Publication(topic, payload, 0, "", retain=True))
 
     def publish_own(self, publication: Publication) -> None:
         """A message about this broker, for subscribers here, now or later."""

@@ -25,17 +25,17 @@ from mqtt5 import (
 
 from tocsin.core.access.accounts import ACCOUNTS_USER
 from tocsin.core.budgets.budget import weight_of
+from tocsin.core.session.bridging import state_topic
 from tocsin.core.session.limits import SessionLimits
 from tocsin.core.session.signals import Accepted, Authenticate
 from tocsin.core.survival.homes import GUEST, HOME_MAX_CHARS, PROPERTY_VERSION, PROPERTY_WATCH
 from tocsin.errors import ProtocolViolation, UnsupportedVersion
 from tocsin.model.versions import UNREADABLE
-from tocsin.wire.mqtt.connect import V5, V311, Version
+from tocsin.wire.mqtt.connect import BRIDGE_BIT, V5, V311, Version
 from tocsin.wire.mqtt.topics import check_topic
 
 # Bytes of a reason string: enough for every sentence of ours, little on a small device's link.
 REASON_MAX_CHARS = 200
-BRIDGE_BIT: Final = 0x80
 # Errors in a CONNECT that have a return code in 3.1.1: the version, the client id.
 ANSWERED_IN_311: Final = (0x84, 0x85)
 # With which a client may leave (MQTT 5, 3.14.2.1); the others are a server's.
@@ -75,7 +75,7 @@ def terms(packet: ConnectPacket, version: Version, limits: SessionLimits, assign
         raise ConnectRefused(
             f"the client id has {size} bytes; at most {limits.client_id_max_bytes} are allowed", 0x85
         )
-    if packet.will is not None:
+    if packet.will is not None and not _is_state(packet):
         _check_will(packet.will, limits)
     keep_alive_s = packet.keep_alive
     if version == V5 and limits.keep_alive_max_s:
@@ -127,6 +127,11 @@ def _asks_about_accounts(packet: ConnectPacket) -> bool:
     return True
 
 
+def _is_state(packet: ConnectPacket) -> bool:
+    """Whether the will only says that a bridge has gone, which the broker says by itself."""
+    return packet.will is not None and packet.will.topic == state_topic(packet.client_id)
+
+
 def _check_will(will: Will, limits: SessionLimits) -> None:
     if will.topic.startswith("$"):
         raise ConnectRefused("the will's topic begins with $, and such topics belong to the server", 0x87)
@@ -173,13 +178,14 @@ def _contents_bytes(packet: Any) -> int:
 class Arrival:
     """A client between its CONNECT and our CONNACK. Raises ``ConnectRefused`` if the CONNECT cannot be served."""
 
-    __slots__ = ("_limits", "_version", "accounts", "early", "granted", "packet", "watches")
+    __slots__ = ("_limits", "_version", "accounts", "early", "granted", "packet", "watches", "will")
 
     def __init__(
         self, packet: ConnectPacket, version: Version, limits: SessionLimits, assigned_client_id: str
     ) -> None:
         self.packet = packet
         self.granted = terms(packet, version, limits, assigned_client_id)
+        self.will = None if _is_state(packet) else packet.will
         self.accounts = _asks_about_accounts(packet)
         self.watches = _watched(packet) if packet.user_properties and not self.accounts else ""
         self.early = Early(limits.early_max_bytes)
@@ -193,7 +199,7 @@ class Arrival:
             username=self.packet.username,
             password=self.packet.password,
             user_properties=tuple(self.packet.user_properties),
-            will_topic=None if self.packet.will is None else self.packet.will.topic,
+            will_topic=None if self.will is None else self.will.topic,
             watches=self.watches,
             accounts=self.accounts,
         )
@@ -212,7 +218,7 @@ class Arrival:
             send_max_bytes=packet.max_packet_size,
             receive_max=packet.receive_max,
             topic_alias_max=packet.topic_alias_max,
-            will_delay_s=packet.will.will_delay_interval if packet.will else 0,
+            will_delay_s=self.will.will_delay_interval if self.will else 0,
             watches=self.watches,
             accounts=self.accounts,
         )
@@ -273,7 +279,7 @@ def dismissal(reason_code: int, reason: str | None, server_reference: str | None
 def answer_version(error: UnsupportedVersion) -> Version | None:
     """The version in which to tell a peer that its own is not spoken; None if it does not look like MQTT at all.
 
-    Bridges of mosquitto set the highest bit of the level of 3.1 and 3.1.1; told in that version, they try without.
+    A level with the bit of a bridge is told in its own version.
     """
     if error.name not in ("MQTT", "MQIsdp"):
         return None

@@ -196,7 +196,7 @@ class Session(TableMachine):
     @property
     def will(self) -> Will | None:
         """The client's, also while it is not welcomed yet."""
-        return self._will if self._arrival is None else self._arrival.packet.will
+        return self._will if self._arrival is None else self._arrival.will
 
     def heard(self, now_us: int) -> None:
         """The client gave a sign of life. The hot path's other half is ``check_publish`` or ``takes``."""
@@ -286,7 +286,11 @@ class Session(TableMachine):
             return self._close(0x95, f"the client takes no packet over {self._send_max_bytes} bytes", "peer")
         self._session_expiry_s = arrival.granted.session_expiry_s
         self._conversation = Conversation(
-            self.limits, self.version, self._send_max_bytes, arrival.packet.request_problem_info
+            self.limits,
+            self.version,
+            arrival.granted.client_id,
+            self._send_max_bytes,
+            explains=arrival.packet.request_problem_info,
         )
         self.check_publish = self._conversation.publishing.topic_of
         self.takes = self._conversation.publishing.takes
@@ -307,7 +311,7 @@ class Session(TableMachine):
         if event.present and arrival.packet.clean_start:
             raise IllegalEvent("Session", self.state, "Resumed(present=True) after a clean start")
         self._arrival = None
-        self._will = arrival.packet.will
+        self._will = arrival.will
         self._outlives = arrival.packet.session_expiry_interval > 0
         self._patience_us = arrival.granted.keep_alive_s * _PATIENCE_US
         self._heard_us = now_us
@@ -539,9 +543,15 @@ class Conversation:
     )
 
     def __init__(
-        self, limits: SessionLimits, version: Version, send_max_bytes: int | None, explains: bool
+        self,
+        limits: SessionLimits,
+        version: Version,
+        client_id: str,
+        send_max_bytes: int | None,
+        *,
+        explains: bool,
     ) -> None:
-        self.publishing = Publishing(limits)
+        self.publishing = Publishing(limits, client_id)
         self._limits = limits
         self._version = version
         self._send_max_bytes = send_max_bytes

@@ -42,6 +42,7 @@ from typing import Final, Literal
 
 from mqtt5 import PublishPacket
 
+from tocsin.core.session.bridging import is_state_topic, state_topic
 from tocsin.core.session.limits import SessionLimits
 from tocsin.errors import ProtocolViolation
 from tocsin.wire.mqtt.topics import (
@@ -71,10 +72,21 @@ _BOUNDS_MAX = 8  # different bounds in one process: one broker has one, tests ha
 class Publishing:
     """The topics of one client."""
 
-    __slots__ = ("_aliases", "_aliases_max", "_good", "_levels_max", "_link", "_max_bytes", "_may", "refused")
+    __slots__ = (
+        "_aliases",
+        "_aliases_max",
+        "_client_id",
+        "_good",
+        "_levels_max",
+        "_link",
+        "_max_bytes",
+        "_may",
+        "refused",
+    )
 
-    def __init__(self, limits: SessionLimits, *, link: bool = False) -> None:
+    def __init__(self, limits: SessionLimits, client_id: str = "", *, link: bool = False) -> None:
         """``link``: of another broker, which marks some topics of its clients with a prefix."""
+        self._client_id = client_id
         self.refused = 0  # messages that went nowhere
         self._max_bytes = limits.topic_max_bytes + (len(HERE_PREFIX + ONE_PREFIX) if link else 0)
         self._levels_max = limits.topic_max_levels + link
@@ -111,7 +123,7 @@ class Publishing:
         """Whether a valid topic is this client's to publish to; if not, so many messages are counted."""
         if self._link:
             stream, allowed = topic, not topic.startswith("$") or between_brokers(topic)
-        elif topic.startswith(RESULTS_PREFIX):
+        elif topic.startswith(RESULTS_PREFIX) or (is_state_topic(topic) and self._states(topic)):
             return True
         else:
             stream = topic.removeprefix(META_PREFIX).removeprefix(ASSERT_PREFIX)
@@ -121,6 +133,10 @@ class Publishing:
         if not allowed:
             self.refused += messages
         return allowed
+
+    def _states(self, topic: str) -> bool:
+        """Whether a bridge says there of itself that it is connected: no rule is about that."""
+        return topic == state_topic(self._client_id)
 
     def _resolve(self, topic: str, alias: int) -> str:
         if not 0 < alias <= self._aliases_max:
@@ -153,7 +169,7 @@ class Publishing:
             raise TopicInvalid(topic, f"it has {levels} levels; at most {self._levels_max} are allowed")
         if not self.allows(topic, messages):
             return False
-        if self._may is None and len(topic) <= _MEMO_TOPIC_MAX:
+        if self._may is None and len(topic) <= _MEMO_TOPIC_MAX and not is_state_topic(topic):
             if len(self._good) >= _MEMO_MAX:
                 self._good.clear()
             self._good.add(topic)

@@ -138,6 +138,7 @@ class Decoder:
     """Decodes the bytes of one connection into packets."""
 
     __slots__ = (
+        "_bridges",
         "_failed",
         "_held",
         "_hot",
@@ -160,6 +161,7 @@ class Decoder:
             raise ValueError("a client's decoder needs the version that the client speaks")
         self._max_packet_bytes = max_packet_bytes
         self._role: Role = role
+        self._bridges = False  # the client is a bridge, by its CONNECT
         self._speak(version)
         self._held = bytearray()  # the beginning of an incomplete packet
         self._rest = b""  # what came and was not looked at, from the next index on
@@ -340,13 +342,15 @@ class Decoder:
     def _packet(self, frame: bytes, at: int) -> Packet:
         """One frame, by the codec of the version."""
         if self._level is None:
-            level = level_of(frame, at)
+            level, self._bridges = level_of(frame, at)
             self._speak(level)
             if not self._legal[frame[0]] and level != V31:
                 raise self._unexpected(frame[0])
         if len(frame) > _MANY_FILTERS_BYTES and frame[0] in (_SUBSCRIBE, _UNSUBSCRIBE):
             _check_filters(frame, at, properties=self._version == V5)
         if self._version == V311:
+            if self._bridges and frame[0] >> 4 == _SUBSCRIBE >> 4:
+                return mqtt311.bridge_subscribe(frame, at)
             return mqtt311.decode(frame, at)
         packet = mqtt50.decode(frame, at)
         if self._role == "server" and isinstance(packet, PublishPacket) and packet.subscription_ids:

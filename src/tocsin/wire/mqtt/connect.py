@@ -18,22 +18,28 @@ V31: Final = 3
 V311: Final = 4
 V5: Final = 5
 
+BRIDGE_BIT: Final = 0x80  # that mosquitto's bridges set in the level of 3.1 and 3.1.1
+
 _LEVELS: Final[dict[tuple[bytes, int], Level]] = {(b"MQTT", 5): V5, (b"MQTT", 4): V311, (b"MQIsdp", 3): V31}
 
 _MQTT5: Final = b"\x00\x04MQTT\x05"  # how the body of most CONNECTs begins
 _NAME_MAX_BYTES = 16  # of an unknown protocol's name that an error repeats
 
 
-def level_of(frame: bytes, at: int) -> Level:
-    """The protocol level that a CONNECT speaks; ``at`` is where its body begins."""
+def level_of(frame: bytes, at: int) -> tuple[Level, bool]:
+    """The protocol level that a CONNECT speaks, and whether a bridge does; ``at`` is where its body begins.
+
+    MQTT 5 has options for what a bridge needs, and no such bit.
+    """
     if frame.startswith(_MQTT5, at):
-        return V5
+        return V5, False
     name, at = read_binary(frame, at, len(frame), "the protocol name")
     number, _ = read_u8(frame, at, len(frame), "the protocol level")
-    level = _LEVELS.get((name, number))
-    if level is None:
+    level = _LEVELS.get((name, number & ~BRIDGE_BIT))
+    bridges = number >= BRIDGE_BIT
+    if level is None or (bridges and level == V5):
         raise UnsupportedVersion(name[:_NAME_MAX_BYTES].decode("ascii", "replace"), number)
-    return level
+    return level, bridges
 
 
 def version_of(level: Level | None) -> Version | None:

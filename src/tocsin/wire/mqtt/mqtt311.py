@@ -83,6 +83,9 @@ _RETURN_OF_REASON: Final = {
     0x8C: 5,  # bad authentication method
 }
 _SERVER_UNAVAILABLE: Final = 3
+_NO_LOCAL: Final = 0x04  # options of a subscription in MQTT 5
+_AS_PUBLISHED: Final = 0x08
+_SHARE: Final = b"$share/"
 
 _GRANTED: Final = {
     0x00: SubAckReasonCode.GRANTED_QOS_AT_MOST_ONCE,
@@ -181,17 +184,26 @@ def _acknowledgement(kind: Callable[[int], Packet], name: str) -> Callable[[byte
     return read
 
 
-def _subscribe(frame: bytes, at: int) -> Packet:
+def bridge_subscribe(frame: bytes, at: int) -> Packet:
+    """A SUBSCRIBE of a bridge. In MQTT 5's words it wants nothing back of what it brings, and messages as they were
+    published; so that two bridged brokers do not send each other the same for ever, and keep what is retained."""
+    return _subscribe(frame, at, bridges=True)
+
+
+def _subscribe(frame: bytes, at: int, *, bridges: bool = False) -> Packet:
     end, start = len(frame), at
+    options = bytearray(frame)
     _, at = _packet_id(frame, at, "SUBSCRIBE")
     if at == end:
         raise ProtocolViolation("a SUBSCRIBE must hold at least one topic filter")
     while at < end:
-        at = read_filter(frame, at, end)
+        begin, at = at, read_filter(frame, at, end)
         qos, at = read_u8(frame, at, end, "a requested QoS")
         if qos > 2:
             raise Malformed(f"the requested QoS byte is {qos:#04x}; 0, 1 and 2 are possible")
-    return _as_version_5(frame, start)
+        if bridges and not frame.startswith(_SHARE, begin + 2):  # MQTT 5 forbids it there
+            options[at - 1] |= _NO_LOCAL | _AS_PUBLISHED
+    return _as_version_5(bytes(options) if bridges else frame, start)
 
 
 def _suback(frame: bytes, at: int) -> SubAckPacket:

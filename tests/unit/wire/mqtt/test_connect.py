@@ -6,6 +6,7 @@ import pytest
 
 from tocsin.errors import Malformed, ProtocolViolation, UnsupportedVersion
 from tocsin.wire.mqtt.connect import (
+    BRIDGE_BIT,
     V5,
     V31,
     V311,
@@ -20,12 +21,18 @@ from tocsin.wire.mqtt.connect import (
     ("name", "level", "version"), [(b"MQIsdp", V31, V311), (b"MQTT", V311, V311), (b"MQTT", V5, V5)]
 )
 def test_the_version_is_the_protocol_level(name: bytes, level: int, version: int) -> None:
-    found = level_of(b"\x10\x0a" + len(name).to_bytes(2, "big") + name + bytes((level,)), 2)
-    assert (found, version_of(found)) == (level, version)
+    found, bridges = level_of(b"\x10\x0a" + len(name).to_bytes(2, "big") + name + bytes((level,)), 2)
+    assert (found, version_of(found), bridges) == (level, version, False)
+
+
+@pytest.mark.parametrize(("name", "level"), [(b"MQIsdp", V31), (b"MQTT", V311)])
+def test_the_highest_bit_of_an_old_level_marks_a_bridge(name: bytes, level: int) -> None:
+    assert level_of(len(name).to_bytes(2, "big") + name + bytes((level | BRIDGE_BIT,)), 0) == (level, True)
 
 
 @pytest.mark.parametrize(
-    ("name", "level"), [(b"MQIsdp", 4), (b"MQTT", 3), (b"MQTT", 6), (b"mqtt", 4), (b"", 5), (b"\xff" * 99, 5)]
+    ("name", "level"),
+    [(b"MQIsdp", 4), (b"MQTT", 3), (b"MQTT", 6), (b"MQTT", 0x85), (b"mqtt", 4), (b"", 5), (b"\xff" * 99, 5)],
 )
 def test_another_version_is_named_in_the_error(name: bytes, level: int) -> None:
     with pytest.raises(UnsupportedVersion) as caught:
