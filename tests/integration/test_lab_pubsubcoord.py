@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,10 @@ from typing import Any
 import pytest
 
 from tocsin_labs.pubsubcoord import places, quota
+from tocsin_labs.pubsubcoord.crowd import Job, Topic
+from tocsin_labs.pubsubcoord.overlay import Leg, Paths, overlay
+from tocsin_labs.pubsubcoord.plan import Load
+from tocsin_labs.pubsubcoord.wan import working
 
 DEADLINE_S = 170.0
 COMMAND = (sys.executable, "-m", "tocsin", "lab", "pubsubcoord")
@@ -76,16 +82,40 @@ def test_topics_cost_what_is_told_and_cross_with_the_delays(tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(bool(places.problem()), reason="no TUN devices in network namespaces here")
-def test_one_path_has_the_delays_of_its_links_and_loses_nothing(tmp_path: Path) -> None:
+async def test_brokers_in_places_of_their_own_have_the_delay_of_their_links() -> None:
+    before = os.readlink(places.OWN)
+    async with overlay(1, seed=1) as network:
+        near, far = Leg(0.005), Leg(0.040)
+        await network.change([Paths(near, near, far)])
+        job = Job(
+            entrances=network.entrances, topics=(Topic("t", 0, 1),), load=Load(warm_s=0.2, settle_s=0.5), lag_s=0.0,
+            spaces=network.lan_spaces,
+        )  # fmt: skip
+        async with working(job) as running:
+            await running.begin()
+            await asyncio.sleep(1.0)
+            heard = await running.end()
+        (sent,) = await network.sent()
+    assert heard.sent and not heard.lost
+    assert heard.all_ms.p50 >= 45
+    assert sent.relayed > heard.sent * 64
+    assert os.readlink(places.OWN) == before
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(places.problem()), reason="no TUN devices in network namespaces here")
+def test_a_budget_takes_the_direct_link_and_one_path_that_of_the_hub(tmp_path: Path) -> None:
     done, found = lab(tmp_path, "--quick", "--only", "deadline", "--seed", "3")
     assert done.returncode == 0, done.stderr
-    assert len(found["flows"]) >= 4
+    assert [each["kind"] for each in found["flows"]] == [*["single"] * 4, *["twin"] * 2, *["two"] * 2]
     for each in found["flows"]:
         up, down = each["paths"]["up"], each["paths"]["down"]
         assert each["own"]["lost"] == each["own"]["doubled"] == 0
         if each["kind"] == "single":
             assert each["own"]["all_ms"]["p50"] >= 1e3 * (up["delay_s"] + down["delay_s"])
         assert each["sent"]["packets"] > 0
+    worst = [each for each in found["flows"] if each["case"] == 2]
+    assert worst[1]["own"]["all_ms"]["p50"] < worst[0]["own"]["all_ms"]["p50"]
 
 
 @pytest.mark.slow

@@ -109,7 +109,7 @@ def flow(kind: Kind, case: int, delay_s: float, mean: float, loss: float = 0.0, 
     own = Own(sent=1_000, lost=0, doubled=0, disordered=0, all_ms=spread(mean))
     return Flow(
         kind=kind, case=case, paths=Paths(leg, leg, leg), lasts_s=50.0, rest=Sent(), sent=Sent(size // 2, size // 2),
-        own=own, late_p99_ms=1.0,
+        own=own, late_p99_ms=1.0, message_bytes=size / 1_000, further_bytes=size / 2_000,
     )  # fmt: skip
 
 
@@ -127,6 +127,7 @@ def results() -> Results:
     found.clouds = [virtual(5, 0.5), virtual(10, 0.25)]
     found.flows = [
         flow("single", 0, 0.030, 62.0), flow("single", 0, 0.125, 277.0, 0.01), flow("single", 1, 0.030, 62.0),
+        *(flow("twin", case, 0.030, 32.0 + case, size=380_000) for case in range(1, 9)),
     ]  # fmt: skip
     found.points = [point("tocsin", 0.1, 95.0), point("tocsin", 0.9, 30.0), point("nats", 0.1, 94.0)]
     found.kept = [Kept(100, 10_000.0, 900.0, 901.0)]
@@ -207,6 +208,17 @@ def test_a_flow_says_what_a_message_brought_to_the_links() -> None:
     rows = {(row.experiment, row.figure): row for row in comparisons(results())}
     assert rows["Figure 8a, 125 ms 1 %", "mean; floor 250"].ours == 277
     assert rows["Table 1, case 1 (AAA), one path", "on the links, for a message"].ours == 200
+    name = "Table 1, case 1 (AAA), with a twin"
+    assert rows[name, "mean; floor 30"].target == 36
+    assert rows[name, "bytes against one path"].ours == pytest.approx(1.9)
+    said = {claim.words: claim for claim in stated(results())}
+    assert said["cases 1 to 5 beat every single path (with a twin)"].holds
+    assert said["all cases beat a single path of 125 ms and 1 % (with a twin)"].holds
+
+
+def test_a_case_has_the_least_budget_that_its_best_way_can_keep() -> None:
+    asked = [deadline.budget_s(Plan(), paths) for paths in deadline.cases(Plan())]
+    assert asked == [0.05, 0.05, 0.05, 0.05, 0.1, 0.3, 0.3, 0.3]
 
 
 def test_what_cannot_run_here_is_left_out_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +244,7 @@ def test_everything_is_written_and_a_partial_run_says_so(tmp_path: Path) -> None
         ("topics", 5),
         ("hubs", 4),
         ("virtual", 3),
-        ("deadline", 3),
+        ("deadline", 11),
     ):
         with (tmp_path / f"{name}.csv").open(newline="") as file:
             assert len(list(csv.DictReader(file))) == rows

@@ -16,11 +16,11 @@ from typing import Final
 import msgspec
 
 from tocsin.config import Broker, Settings
+from tocsin.config.deadline import Deadline
 from tocsin_demo.network import network_of
 from tocsin_demo.worker import Worker
 from tocsin_labs.fleet import Fleet, fleet
 from tocsin_labs.pubsubcoord import places, router
-from tocsin_labs.pubsubcoord.crowd import Topic
 from tocsin_labs.pubsubcoord.router import Passed, Weather
 
 TIER: Final = "cloud"
@@ -150,13 +150,11 @@ def places_of(pair: int) -> tuple[int, int]:
     return FIRST + 2 * pair, FIRST + 2 * pair + 1
 
 
-def topic_of(pair: int, kind: str, **more: object) -> Topic:
-    """A topic from the one broker of a pair to the other."""
-    return msgspec.structs.replace(Topic(f"pair-{pair + 1}/{kind}", 2 * pair, 2 * pair + 1), **more)
+def settings_of(pairs: int, ways: int = 1) -> Settings:
+    """Each broker in a place, and a cluster of its own. It listens on all addresses there are in its place.
 
-
-def settings_of(pairs: int) -> Settings:
-    """Each broker in a place, and a cluster of its own. It listens on all addresses there are in its place."""
+    ``ways``: that a message with a budget takes at most.
+    """
     hub = Broker(id="hub", cluster=TIER, role="routing", host="0.0.0.0", advertise=places.address(HUB))
     edges = [
         Broker(id=name, cluster=name, host="0.0.0.0", advertise=places.address(place))
@@ -168,11 +166,12 @@ def settings_of(pairs: int) -> Settings:
     access = msgspec.structs.replace(
         settings.access, anonymous="always"
     )  # nobody else can reach these places
-    return msgspec.structs.replace(settings, nats=nats, access=access)
+    deadline = Deadline(ways_max=ways)
+    return msgspec.structs.replace(settings, nats=nats, access=access, deadline=deadline)
 
 
 @asynccontextmanager
-async def overlay(pairs: int, seed: int) -> AsyncIterator[Overlay]:
+async def overlay(pairs: int, seed: int, ways: int = 1) -> AsyncIterator[Overlay]:
     """The network while the context lasts. This thread is in a place of it meanwhile."""
     async with AsyncExitStack() as stack:
         moving = await Worker.start(router.MODULE, "router", router.Job(2 + 2 * pairs, seed))
@@ -182,7 +181,7 @@ async def overlay(pairs: int, seed: int) -> AsyncIterator[Overlay]:
         stack.callback(os.close, here)
         places.enter(spaces[GROUND - 1])
         stack.callback(places.enter, places.path(os.getpid(), here))
-        settings = settings_of(pairs)
+        settings = settings_of(pairs, ways)
         housed = {
             broker.id: partial(places.command, spaces[place - 1])
             for place, broker in enumerate(settings.brokers, HUB)

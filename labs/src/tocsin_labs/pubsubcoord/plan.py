@@ -74,7 +74,11 @@ class Deadline(msgspec.Struct, frozen=True):
     near: tuple[float, float] = (0.030, 0.0)  # a link of kind A: delay and loss, in each direction
     far: tuple[float, float] = (0.250, 0.01)  # of kind B
     cases: int = 8  # of Table 1
+    budgets_s: tuple[float, ...] = (0.050, 0.100, 0.300)  # a case has the least that its best way can keep
+    known_s: float = 25.0  # in which brokers find how long links take, before messages count
     lasts_s: float = 100.0
+    rest_s: float = 10.0  # before that, without messages
+    more_s: float = 15.0  # with further topics on the same links
     load: Load = Load(warm_s=5.0, settle_s=5.0)
 
 
@@ -105,11 +109,11 @@ class Hubs(msgspec.Struct, frozen=True):
     hubs: tuple[int, ...] = (1, 2, 4, 8)
     share: float = 0.025  # of a processor, that a hub may use
     topics: int = 400
-    rate: float = 1_200.0  # messages a second at first, for one hub
+    rate: float = 1_800.0  # messages a second at first, for one hub
     step: float = 1.12  # from one rate to the next
     lasts_s: float = 3.0  # of each rate
     rates: int = 20  # at most
-    added_s: float = 30.0  # in which a hub that is added is to have had its effect
+    added_s: float = 24.0  # for which the course is followed after hubs were added
     virtual: tuple[int, ...] = (5, 10, 20, 40)
     topics_each: int = 100  # a network, in virtual time
 
@@ -146,7 +150,8 @@ QUICK = Plan(
         topics_each=10,
     ),
     deadline=Deadline(
-        delays_s=(0.030,), near=(0.010, 0.0), far=(0.050, 0.01), cases=2, lasts_s=3.0,
+        delays_s=(0.030,), near=(0.010, 0.0), far=(0.050, 0.01), cases=2, budgets_s=(0.030,), known_s=6.0,
+        rest_s=1.0, more_s=2.0, lasts_s=3.0,
         load=Load(warm_s=1.0, settle_s=1.0),
     ),
 )  # fmt: skip

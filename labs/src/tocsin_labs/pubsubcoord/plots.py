@@ -187,7 +187,7 @@ def draw_hubs(stands: Sequence[Stand], virtual: Sequence[Virtual], out: Path) ->
             times = [window.at_s for window in windows]
             course.plot(times, [window.p99_ms for window in windows], "-", color=colour, label=label)
             course.axhline(WITHIN * each.rest_p99_ms, color=colour, ls=":", lw=1)
-    course.set_yscale("log")
+    course.set_ylim(bottom=0)
     finish(course, "Hubs are added under too much load", "seconds since the order", "ms, 99th percentile")
     sizes = [each.size.hubs for each in virtual]
     model.plot(
@@ -236,5 +236,6 @@ def draw_deadline(flows: Sequence[Flow], out: Path) -> None:
     for axes in (table, costs):
         axes.set_xticks(range(1, 1 + len(CASES)), [f"{at}\n{case}" for at, case in enumerate(CASES, 1)])
     finish(table, "Figure 8b: mean by the case of Table 1 (L1 direct, L2 and L3 relayed)", "", "ms")
+    costs.set_ylim(top=1.3 * costs.get_ylim()[1])
     finish(costs, "Figure 8c: on all links, for a message of 64 bytes", "", "bytes, with headers")
     save(figure, out / "deadline.png")

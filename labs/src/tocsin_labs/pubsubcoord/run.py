@@ -168,7 +168,7 @@ VIRTUAL: Final = (
 DEADLINE: Final = (
     "kind", "case", "direct_ms", "direct_loss", "up_ms", "up_loss", "down_ms", "down_loss", "floor_ms", "mean_ms",
     "p50_ms", "p95_ms", "p99_ms", "longest_ms", "sent", "lost", "doubled", "disordered", "message_bytes",
-    "direct_bytes", "packets_lost", "late_p99_ms",
+    "further_bytes", "direct_bytes", "packets_lost", "late_p99_ms", "budget_ms",
 )  # fmt: skip
 
 
@@ -248,8 +248,8 @@ def _flow(each: Flow) -> tuple[Any, ...]:
     legs = [value for leg in (paths.direct, paths.up, paths.down) for value in (1e3 * leg.delay_s, leg.loss)]
     times = each.floor_ms, spread.mean, spread.p50, spread.p95, spread.p99, spread.longest
     counts = own.sent, own.lost, own.doubled, own.disordered
-    wire = each.message_bytes, each.direct_bytes, each.sent.lost
-    return each.kind, each.case, *legs, *times, *counts, *wire, each.late_p99_ms
+    wire = each.message_bytes, each.further_bytes, each.direct_bytes, each.sent.lost
+    return each.kind, each.case, *legs, *times, *counts, *wire, each.late_p99_ms, 1e3 * each.budget_s
 
 
 def draw(results: Results, out: Path) -> str:

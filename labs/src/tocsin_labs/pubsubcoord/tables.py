@@ -22,6 +22,7 @@ LARGEST: Final = max(paper.MEANS_MS)
 JOIN_P95_MS: Final = 50.0
 JOIN_BYTES: Final = 1_000.0
 TEN: Final = 10
+LINE_POINTS: Final = 3  # at least, for a line to say something
 EASY_TOPICS: Final = 100  # up to which the mean has a target
 UNEVEN: Final = 1.15
 SHORT: Final = 1 / 0.85  # of what so many hubs carry against so many times one hub's
@@ -139,14 +140,14 @@ def topics_rows(weighed: Sequence[Weighed], virtual: Iterable[Virtual]) -> list[
             Comparison(name, "the load itself was late, 99th percentile", "ms", None, heard.late_ms.p99),
         ]  # fmt: skip
     if weighed:
-        rows += _cost_rows(fitted(weighed))
+        rows += _cost_rows(fitted(weighed), sum(each.shape.is_plain for each in weighed) >= LINE_POINTS)
     for found in virtual:
         count = found.size.topics * found.size.networks // found.size.targets
         rows += _virtual_rows(f"Figure 7a, virtual, {count} topics a network", found)
     return rows
 
 
-def _cost_rows(costs: Costs) -> list[Comparison]:
+def _cost_rows(costs: Costs, has_line: bool) -> list[Comparison]:
     name, rows = "Figure 7d, a message", []
     kinds: tuple[tuple[str, float, Line], ...] = (
         ("publisher's edge broker", costs.source_s, costs.source_line),
@@ -154,11 +155,14 @@ def _cost_rows(costs: Costs) -> list[Comparison]:
         ("subscriber's edge broker", costs.target_s, costs.target_line),
     )
     for who, each_s, line in kinds:
-        rows += [
-            Comparison(name, f"{who}, processor, under the heaviest load", "µs", None, MICRO * each_s),
-            Comparison(name, f"{who}, slope of the line", "µs", None, MICRO * line.slope),
-            Comparison(name, f"{who}, off the line: 1 − R²", "parts", None, 1 - line.r2, 0.02),
-        ]
+        rows.append(
+            Comparison(name, f"{who}, processor, under the heaviest load", "µs", None, MICRO * each_s)
+        )
+        if has_line:
+            rows += [
+                Comparison(name, f"{who}, slope of the line", "µs", None, MICRO * line.slope),
+                Comparison(name, f"{who}, off the line: 1 − R²", "parts", None, 1 - line.r2, 0.02),
+            ]
     return [
         *rows,
         Comparison(name, "hub, for each further broker that it goes to", "µs", None, MICRO * costs.out_s),
@@ -228,8 +232,13 @@ def deadline_rows(flows: Sequence[Flow]) -> list[Comparison]:
             Comparison(name, "longest", "ms", None, spread.longest),
             Comparison(name, f"lost, of {each.own.sent:,}", "messages", None, each.own.lost),
             Comparison(name, "on the links, for a message", "bytes", None, each.message_bytes),
+            Comparison(name, "for a message of a further topic", "bytes", None, each.further_bytes),
         ]
         if each.kind != "single" and each.case in alone:
             times = each.message_bytes / alone[each.case].message_bytes
-            rows.append(Comparison(name, "against one path", "times", None, times, COPIES))
+            further = each.further_bytes / alone[each.case].further_bytes
+            rows += [
+                Comparison(name, "bytes against one path", "times", None, times, COPIES),
+                Comparison(name, "the same, of a further topic", "times", None, further, COPIES),
+            ]
     return rows
