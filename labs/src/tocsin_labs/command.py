@@ -46,10 +46,20 @@ OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory
 SeedOption = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of everything random.")]
 
 
+def _quick(what: str) -> Any:
+    """The option of a small run, which has so much."""
+    return typer.Option("--quick", help=f"{what}; a smoke test.")
+
+
+def _only(what: str, names: Iterable[str]) -> Any:
+    """The option that chooses among experiments or figures."""
+    return typer.Option("--only", metavar="NAME", help=f"Only this {what}: {', '.join(names)}. Repeatable.")
+
+
 @app.command()
 def cqbs(
     out: OutOption = Path("lab-cqbs"),
-    quick: Annotated[bool, typer.Option("--quick", help="Few clients, half a minute; a smoke test.")] = False,
+    quick: Annotated[bool, _quick("Few clients, half a minute")] = False,
     scale: Annotated[
         float, typer.Option("--scale", metavar="N", help="Multiply the number of clients and changes by N.")
     ] = 1.0,
@@ -61,14 +71,7 @@ def cqbs(
             help="How long each load of `single` and `full` runs; 1 and 5 by default.",
         ),
     ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--only",
-            metavar="NAME",
-            help=f"Only this experiment: {', '.join(EXPERIMENTS)}; or {', '.join(PARTS)}. Repeatable.",
-        ),
-    ] = None,
+    only: Annotated[list[str] | None, _only("experiment", (*EXPERIMENTS, *PARTS))] = None,
     peer: Annotated[
         str | None,
         typer.Option(
@@ -110,7 +113,7 @@ def cqbs(
 @reaps.command("rates")
 def measure_rates(
     out: OutOption = Path("lab-reaps-rates"),
-    quick: Annotated[bool, typer.Option("--quick", help="Few clients, half a minute; a smoke test.")] = False,
+    quick: Annotated[bool, _quick("Few clients, half a minute")] = False,
 ) -> None:
     """Measure on this machine what a takeover costs: a client, a prepared and a created subscription, a byte.
 
@@ -136,9 +139,7 @@ def measure_rates(
 @reaps.command()
 def creation(
     out: OutOption = Path("lab-reaps-creation"),
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Virtual time only, a second; a smoke test.")
-    ] = False,
+    quick: Annotated[bool, _quick("Virtual time only, a second")] = False,
     rates: Annotated[
         Path | None,
         typer.Option("--rates", metavar="FILE", help="Rates of takeovers, from `tocsin lab reaps rates`."),
@@ -171,9 +172,7 @@ def creation(
 @reaps.command()
 def simulation(
     out: OutOption = Path("lab-reaps-simulation"),
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A small network, a few seconds; a smoke test.")
-    ] = False,
+    quick: Annotated[bool, _quick("A small network, a few seconds")] = False,
     rates: Annotated[
         Path | None,
         typer.Option(
@@ -218,13 +217,8 @@ def simulation(
 @reaps.command()
 def prototype(
     out: OutOption = Path("lab-reaps-prototype"),
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Few subscribers, about a minute; a smoke test.")
-    ] = False,
-    only: Annotated[
-        list[str] | None,
-        typer.Option("--only", metavar="FIGURE", help="Only this figure: 3a, 3b. Repeatable."),
-    ] = None,
+    quick: Annotated[bool, _quick("Few subscribers, about a minute")] = False,
+    only: Annotated[list[str] | None, _only("figure", ("3a", "3b"))] = None,
     movement: Annotated[
         Path | None,
         typer.Option(
@@ -288,17 +282,8 @@ def prototype(
 @app.command()
 def landmark(
     out: OutOption = Path("lab-landmark"),
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Few brokers, about a minute; a smoke test.")
-    ] = False,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--only",
-            metavar="NAME",
-            help=f"Only this experiment: {', '.join(LANDMARK_EXPERIMENTS)}. Repeatable.",
-        ),
-    ] = None,
+    quick: Annotated[bool, _quick("Few brokers, about a minute")] = False,
+    only: Annotated[list[str] | None, _only("experiment", LANDMARK_EXPERIMENTS)] = None,
     runs: Annotated[
         int | None,
         typer.Option(
@@ -337,17 +322,8 @@ def landmark(
 @app.command()
 def pubsubcoord(
     out: OutOption = Path("lab-pubsubcoord"),
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Few brokers and topics, about a minute; a smoke test.")
-    ] = False,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--only",
-            metavar="NAME",
-            help=f"Only this experiment: {', '.join(CLOUD_EXPERIMENTS)}. Repeatable.",
-        ),
-    ] = None,
+    quick: Annotated[bool, _quick("Few brokers and topics, about a minute")] = False,
+    only: Annotated[list[str] | None, _only("experiment", CLOUD_EXPERIMENTS)] = None,
     seed: SeedOption = 1,
 ) -> None:
     """Repeat the experiments of the PubSubCoord paper, and compare the results with the paper's.

