@@ -4,8 +4,10 @@ const mqtt = require("mqtt");
 
 const [url, level, qosText, clientId] = process.argv.slice(2);
 const qos = Number(qosText);
-const IN_FLIGHT = 50;
+const IN_FLIGHT = Number(process.env.IN_FLIGHT || 50);
+const MORE = Number(process.env.MORE || 0);
 const payloads = Array.from({ length: 200 }, (_, number) => Buffer.from(`message ${number}`));
+for (let number = 0; number < MORE; number++) payloads.push(Buffer.from(`more ${number}`));
 payloads.push(Buffer.alloc(300000, "large "), Buffer.alloc(0), Buffer.from("last"));
 
 const client = mqtt.connect(url, {

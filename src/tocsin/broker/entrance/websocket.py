@@ -32,7 +32,14 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from tocsin.broker.connection.connection import Connection
-from tocsin.wire.mqtt.websocket import FRAME_MARGIN_BYTES, ORIGIN_MAX, PATH, REQUEST_MAX_BYTES, SUBPROTOCOL
+from tocsin.wire.mqtt.websocket import (
+    FRAME_MARGIN_BYTES,
+    NO_PATH,
+    ORIGIN_MAX,
+    PATH,
+    REQUEST_MAX_BYTES,
+    SUBPROTOCOL,
+)
 
 if TYPE_CHECKING:
     from tocsin.broker.entrance.listener import Listener
@@ -190,8 +197,8 @@ class WebSocketTransport(asyncio.Protocol):
         return b""
 
     def _response(self, request: Request) -> Response:
-        if request.path.partition("?")[0] != PATH:
-            return self._web.reject(404, f"There is only {PATH} here: MQTT over WebSocket.\n")
+        if request.path.partition("?")[0] not in (PATH, NO_PATH):
+            return self._web.reject(404, f"There is only {PATH} here (or no path): MQTT over WebSocket.\n")
         response = self._web.accept(request)
         problem = self._web.handshake_exc
         if isinstance(problem, InvalidHeader) and problem.name == _VERSION_HEADER:

@@ -204,7 +204,7 @@ class Session(TableMachine):
 
     @property
     def committing(self) -> int:
-        """How many messages wait for Committed. Over ``receive_max`` (3.1.1 clients can) pause reading."""
+        """How many messages wait for Committed. At ``receive_max`` pause reading."""
         return self._conversation.committing if self._conversation else 0
 
     @property

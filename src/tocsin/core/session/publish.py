@@ -275,12 +275,16 @@ class Inbound:
         return "held"
 
     def _count(self, packet_id: int) -> None:
-        """One more that is unanswered, if it is not one of them already."""
+        """One more that is unanswered, if it is not one of them already.
+
+        Those that are on their way to the log may be too many: a client that sends a burst is read more slowly. Who
+        is over the maximum with messages that wait for its own PUBREL stays over, as nothing but its end would help.
+        """
         if self._receive_max is None or packet_id in self._unanswered:
             return
-        if len(self._unanswered) >= self._receive_max:
+        if len(self._unanswered) - len(self._committing) >= self._receive_max:
             raise ProtocolViolation(
-                f"more than the {self._receive_max} messages that may be unanswered came; wait for acknowledgements",
+                f"more than {self._receive_max} messages at QoS 2 wait for their PUBREL; release some first",
                 RECEIVE_MAX_EXCEEDED,
             )
         self._unanswered[packet_id] = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 PATH: Final = "/mqtt"
+NO_PATH: Final = "/"  # of a URL that has none
 SUBPROTOCOL: Final = "mqtt"
 REQUEST_MAX_BYTES: Final = (
     16 << 10

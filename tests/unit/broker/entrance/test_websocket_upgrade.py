@@ -60,7 +60,7 @@ async def test_what_browsers_add_is_welcome(door: WebDoor, headers: dict[str, st
 @pytest.mark.parametrize(
     ("path", "headers", "status", "words"),
     [
-        ("/", {}, 404, b"/mqtt"),
+        ("/chat", {}, 404, b"/mqtt"),
         ("/mqtt/", {}, 404, b"/mqtt"),
         ("/mqttx", {}, 404, b"/mqtt"),
         ("/mqtt", {"Sec-WebSocket-Protocol": None}, 400, b"subprotocol 'mqtt'"),

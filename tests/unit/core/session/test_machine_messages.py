@@ -22,7 +22,6 @@ from tests.unit.core.session.sessions import (
     resuming,
     sent,
 )
-from tocsin.core.machine import Effect
 from tocsin.core.session.machine import Session
 from tocsin.core.session.signals import (
     Acknowledged,
@@ -155,40 +154,46 @@ def test_a_denied_repeat_of_a_received_message_is_still_acknowledged() -> None:
 # ── how much may be under way ────────────────────────────────────────────────────────────────────────────────
 
 
-def unanswered(session: Session) -> list[Effect]:
-    """As many messages as the session takes without an answer; the effects of the one beyond."""
-    for packet_id, qos in ((1, 1), (2, 2), (3, 2)):
-        assert kinds(arrive(session, message(packet_id, qos))) == [Commit]
-    session.handle(Committed(packet_id=2), 0)
-    return arrive(session, message(4, 1))
+def unreleased(session: Session, *packet_ids: int) -> None:
+    """Messages at QoS 2 that are stored, and that their client has not released."""
+    for packet_id in packet_ids:
+        assert kinds(arrive(session, message(packet_id, 2))) == [Commit]
+        session.handle(Committed(packet_id=packet_id), 0)
 
 
-def test_a_version_5_client_that_exceeds_the_receive_maximum_is_disconnected() -> None:
-    effects = unanswered(connected())
+def test_a_version_5_client_that_releases_nothing_is_disconnected() -> None:
+    session = connected()
+    unreleased(session, 1, 2, 3)
+    effects = arrive(session, message(4, 1))
     assert kinds(effects) == [SendPacket, Close]
     assert int(sent(effects).reason_code) == 0x93
 
 
+def test_a_burst_on_its_way_to_the_log_is_taken_whole() -> None:
+    session = connected()
+    for packet_id in range(1, 11):
+        assert kinds(arrive(session, message(packet_id, 1))) == [Commit]
+    assert session.committing == 10, "by which the shell reads more slowly"
+
+
 def test_a_version_3_client_cannot_know_the_receive_maximum() -> None:
     session = connected(V311)
-    assert kinds(unanswered(session)) == [Commit]
-    assert session.committing == 3
+    unreleased(session, 1, 2, 3)
+    assert kinds(arrive(session, message(4, 1))) == [Commit]
 
 
-@pytest.mark.parametrize("answered", ["PUBACK", "PUBREC", "PUBCOMP"])
+@pytest.mark.parametrize("answered", ["PUBREC", "PUBCOMP"])
 def test_every_final_answer_makes_room_for_one_more(answered: str) -> None:
     session = connected()
-    for packet_id, qos in ((1, 1), (2, 2), (3, 2)):
-        arrive(session, message(packet_id, qos))
-    session.handle(Committed(packet_id=3), 0)
-    if answered == "PUBACK":
-        session.handle(Committed(packet_id=1), 0)
-    elif answered == "PUBREC":
-        session.handle(CommitFailed(packet_id=2), 0)
+    unreleased(session, 1, 2)
+    if answered == "PUBREC":
+        arrive(session, message(3, 2))
+        session.handle(CommitFailed(packet_id=3), 0)
     else:
+        unreleased(session, 3)
         arrive(session, PubRelPacket(3))
         session.handle(Released(packet_id=3), 0)
-    assert kinds(arrive(session, message(4, 1))) == [Commit]
+    unreleased(session, 4)
     assert closing(arrive(session, message(5, 1))).reason_code == 0x93
 
 

@@ -40,7 +40,7 @@ class Model:
         if qos == 2 and not repeat and len(self.held) + len(self.under_way) >= HELD_MAX:
             return "full"
         if self.counts and number not in self.unanswered:
-            if len(self.unanswered) == RECEIVE_MAX:
+            if len(self.unanswered) - len(self.under_way) >= RECEIVE_MAX:
                 return "violation"
             self.unanswered.append(number)
         if repeat:
@@ -110,7 +110,9 @@ def test_any_history_is_judged_as_the_model_does(
 
 def test_the_receive_maximum_is_named_when_it_is_exceeded() -> None:
     inbound = Inbound(1, 10)
-    inbound.publish(1, 1, False)
+    for packet_id in (1, 2):
+        assert inbound.publish(packet_id, 2, False) == "commit", "they are on their way to the log"
+    inbound.committed(1)
     with pytest.raises(ProtocolViolation) as caught:
-        inbound.publish(2, 1, False)
+        inbound.publish(3, 1, False)
     assert caught.value.reason_code == 0x93
