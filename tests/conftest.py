@@ -36,6 +36,20 @@ def debian_program() -> Callable[[str, str], str]:
 
 
 @pytest.fixture(scope="session")
+def debian_file() -> Callable[[str, str], Path]:
+    """A file of a Debian package, which is installed if it is missing and we may."""
+
+    def find(name: str, package: str) -> Path:
+        path = Path(name)
+        if not path.exists():
+            _install(name, package, path.exists)
+        assert path.exists(), f"{package} is installed, but {name} is not there"
+        return path
+
+    return find
+
+
+@pytest.fixture(scope="session")
 def debian_python() -> Callable[[str, str], str]:
     """Debian's own Python with a module of a package, which is installed if it is missing and we may."""
     python = "/usr/bin/python3"

@@ -17,7 +17,7 @@ os.environ["CYCLONEDDS_URI"] = LOOPBACK  # before the first participant of this 
 from cyclonedds.domain import DomainParticipant  # noqa: E402
 from cyclonedds.idl import IdlStruct  # noqa: E402
 from cyclonedds.idl.annotations import key  # noqa: E402
-from cyclonedds.idl.types import int32, sequence  # noqa: E402
+from cyclonedds.idl.types import int32, sequence, uint32  # noqa: E402
 from cyclonedds.internal import DDS, dds_c_t  # noqa: E402
 from cyclonedds.pub import DataWriter, Publisher  # noqa: E402
 from cyclonedds.qos import Policy, Qos  # noqa: E402
@@ -69,6 +69,14 @@ class Square(IdlStruct, typename="shapes.Square"):
 class Line(IdlStruct, typename="shapes.Line"):
     """A type without a key."""
 
+    text: str
+
+
+@dataclass
+class Reading(IdlStruct, typename="Reading"):
+    """The type that endpoints of other vendors have in tests."""
+
+    number: uint32
     text: str
 
 

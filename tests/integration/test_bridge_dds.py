@@ -18,10 +18,11 @@ from typing import Any
 
 import pytest
 
-from tests.integration.running import up
+from tests.integration.running import Heard, up
 from tocsin.client import AsyncClient
 
 dds = pytest.importorskip("tests.integration.dds", reason="cyclonedds has no wheel for this Python")
+dust = pytest.importorskip("tests.integration.dust", reason="dust_dds has no wheel for this Python")
 
 DEADLINE_S = 40.0
 BROKERS = json.dumps([{"id": f"{each}-1", "cluster": each} for each in ("north", "south")])
@@ -431,3 +432,85 @@ async def test_a_bridge_that_is_killed_takes_its_writers_with_it(
     near.start()
     await until(heard("second"), near, far)
     assert len(reader.get_matched_publications()) == 1
+
+
+@pytest.fixture(scope="module")
+def fast_endpoint(
+    tmp_path_factory: pytest.TempPathFactory,
+    debian_program: Callable[[str, str], str],
+    debian_file: Callable[[str, str], Path],
+) -> Path:
+    """A program with an endpoint of Fast DDS."""
+    compiler = debian_program("g++", "g++")
+    debian_file("/usr/include/fastdds/dds/domain/DomainParticipant.hpp", "libfastrtps-dev")
+    program = tmp_path_factory.mktemp("fast") / "endpoint"
+    source = Path(__file__).with_name("fast_endpoint.cpp")
+    command = [compiler, "-O1", "-std=c++17", "-o", str(program), str(source), "-lfastrtps", "-lfastcdr"]
+    subprocess.run(command, check=True, timeout=120, stderr=subprocess.DEVNULL)
+    return program
+
+
+def gapless(numbers: list[int]) -> bool:
+    return numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+
+
+async def test_dust_dds_reads_and_writes_across(lans: tuple[Any, Any], bridges: Bridges) -> None:
+    left, right = lans
+    running = bridges("left", left), bridges("right", right)
+    near, far = dust.DustLan(left.domain), dust.DustLan(right.domain)
+    from_dust, to_dust = near.writer("FromDust"), left.writer("ToDust", dds.Reading)
+    cyclones, dusts = Got(right.reader("FromDust", dds.Reading)), far.reader("FromDust")
+    others = far.reader("ToDust")
+    number = 0
+    taken: dict[str, int] = {"dust": 0, "cyclone": 0}
+
+    def written() -> bool:
+        nonlocal number
+        from_dust.write(dust.Reading(number, "dust"))
+        to_dust.write(dds.Reading(number, "cyclone"))
+        number += 1
+        taken["dust"] += dust.taken(dusts)
+        taken["cyclone"] += dust.taken(others)
+        return len(cyclones()) >= 20 and min(taken.values()) >= 20
+
+    await until(written, *running)
+    near.close()
+    far.close()
+    assert {each.text for each in cyclones.samples} == {"dust"}
+    assert gapless([each.number for each in cyclones.samples])
+
+
+async def test_fast_dds_reads_and_writes_across(
+    lans: tuple[Any, Any], bridges: Bridges, fast_endpoint: Path
+) -> None:
+    left, right = lans
+    running = bridges("left", left), bridges("right", right)
+    writer = left.writer("ToFast", dds.Reading)
+    cyclones = Got(right.reader("FromFast", dds.Reading))
+
+    def fast(lan: Any, *arguments: str) -> Heard:
+        return Heard([str(fast_endpoint), str(lan.domain), *arguments])
+
+    programs = [
+        fast(left, "write", "FromFast"),
+        fast(right, "read", "FromFast"),
+        fast(right, "read", "ToFast"),
+    ]
+    number = 0
+
+    def written() -> bool:
+        nonlocal number
+        writer.write(dds.Reading(number, "cyclone"))
+        number += 1
+        return len(cyclones()) >= 20 and all(len(each.lines) >= 20 for each in programs[1:])
+
+    try:
+        await until(written, *running)
+    finally:
+        for each in programs:
+            each.stop()
+    assert {each.text for each in cyclones.samples} == {"fast"}
+    assert gapless([each.number for each in cyclones.samples])
+    for program, text in zip(programs[1:], ("fast", "cyclone"), strict=True):
+        assert {each.split()[1] for each in program.lines} == {text}
+        assert gapless([int(each.split()[0]) for each in program.lines])

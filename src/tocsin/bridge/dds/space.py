@@ -1,8 +1,9 @@
 """One DDS domain, seen through cyclonedds: the only module that imports it.
 
 A **taker** thread waits for whatever happens in the domain, takes it and hands it to the event loop. What may take long
-(types that a peer has to be asked for, entities, history) is done by a **maker** thread, and samples are written by a
-**writer** thread, in order. Events for the mirror come out on the event loop's thread alone.
+(types that a peer has to be asked for, entities) is done by a **maker** thread, what late readers get is found by a
+**historian** thread, and samples are written by a **writer** thread, in order. Events for the mirror come out on the
+event loop's thread alone.
 
 Raw samples are taken and written as CDR, so that they are never decoded. cyclonedds has that in functions of its own
 (``ddspy_…``), which are no public interface: ``pyproject.toml`` caps its version, and a test fails if they change.
@@ -18,6 +19,7 @@ import ctypes
 import dataclasses
 import threading
 import time
+import types
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -84,6 +86,7 @@ MATCH_S: Final = 1.0  # until a new writer is used, though no reader has matched
 HISTORY_NS: Final = 3_000_000_000
 FIRST_S: Final = 1.5  # until the first of it comes
 QUIET_S: Final = 0.2  # after which there is no more
+LONGEST_S: Final = 5.0  # of all of it
 POLL_S: Final = 0.02
 SAMPLES_MAX: Final = 10_000  # kept by a reader or writer
 GONE_MAX: Final = 1_000  # writers that are gone, and whose samples may still come
@@ -130,6 +133,7 @@ class Space:
         self._taker = threading.Thread(target=self._take_all, name="dds-taker", daemon=True)
         self._maker = ThreadPoolExecutor(1, "dds-maker")
         self._writer = ThreadPoolExecutor(1, "dds-writer")
+        self._historian = ThreadPoolExecutor(1, "dds-historian")
         self._bridges: dict[
             str, str
         ] = {}  # participants of bridges, of any network → name; ours is one of them
@@ -182,6 +186,7 @@ class Space:
             self._taker.join(5)
         self._writer.shutdown(wait=True)
         self._maker.shutdown(wait=True, cancel_futures=True)
+        self._historian.shutdown(wait=True, cancel_futures=True)
         self._readers.clear()
         self._writers.clear()
         if self._participant is not None:
@@ -195,7 +200,7 @@ class Space:
         self._maker.submit(self._drop, entity)
 
     def replay(self, wish: Replay) -> None:
-        self._maker.submit(self._replay, wish)
+        self._historian.submit(self._replay, wish)
 
     def lively(self, entity: str, lively: bool) -> None:
         """Assert a writer's liveliness from now on, or no more."""
@@ -393,20 +398,29 @@ class Space:
         try:
             late = self._reader(self._topic(wish.topic, wish.type_name, wish.like), wish.quality)
             late.wait_for_historical_data(HISTORY_NS)
-            found: list[Sample] = []
-            # It returns at once for writers that the new reader has not met: what they kept comes a moment later.
-            over = time.monotonic() + FIRST_S
-            while len(found) < SAMPLES_MAX and time.monotonic() < over:
-                some = self._samples(late)
-                if some:
-                    found += [each for each in some if each.writer]
-                    over = time.monotonic() + QUIET_S
-                else:
-                    time.sleep(POLL_S)
+            found = self._kept(late)
         except (DDSException, NotTyped) as error:
             self._log.warning("what late readers get cannot be found", topic=wish.topic, problem=str(error))
             return
         self._post(Replayed(topic=wish.topic, to=wish.to, samples=tuple(found)))
+
+    def _kept(self, late: DataReader[Any]) -> list[Sample]:
+        """What a new reader finds: until there is no more, or only what is written meanwhile."""
+        found: list[Sample] = []
+        began_ns = time.time_ns()
+        end = time.monotonic() + LONGEST_S
+        # Writers that the reader has not met: what they kept comes a moment later.
+        over = time.monotonic() + FIRST_S
+        while len(found) < SAMPLES_MAX and time.monotonic() < min(over, end) and not self._stop.is_set():
+            some = self._samples(late)
+            found += [each for each in some if each.writer]
+            if some and all(each.time_ns > began_ns for each in some):
+                break
+            if some:
+                over = time.monotonic() + QUIET_S
+            else:
+                time.sleep(POLL_S)
+        return found
 
     def _topic(self, name: str, type_name: str, like: Iterable[str]) -> Topic[Any]:
         kind = self._type(type_name, like)
@@ -442,9 +456,7 @@ class Space:
             raise NotTyped(f"its vendor does not tell the type {type_name}, and it has keys")
         stand_in = self._types.get((type_name, b""))
         if stand_in is None:
-            fields = [("data", uint8)]
-            stand_in = dataclasses.make_dataclass(STAND_IN, fields, bases=(_Untyped,))
-            stand_in = self._types[type_name, b""] = _named(stand_in, type_name)
+            stand_in = self._types[type_name, b""] = _stand_in(type_name)
         return stand_in
 
     # ── the writer ──────────────────────────────────────────────────────────────────────────────────────────
@@ -481,13 +493,14 @@ class Space:
         return "" if code is None or code >= 0 else str(DDSException(code, f"while {wish.entity} wrote"))
 
 
-class _Untyped(IdlStruct):
-    """Stands in for a type that nobody tells."""
+def _stand_in(type_name: str) -> Any:
+    """A class for a type that nobody tells: it has its name, and one field that is never looked at."""
 
+    def fill(names: dict[str, Any]) -> None:
+        names["__annotations__"] = {"data": uint8}
 
-def _named(kind: Any, type_name: str) -> Any:
-    kind.__idl_typename__ = type_name.replace("::", ".")
-    return kind
+    name = type_name.replace("::", ".")
+    return dataclasses.dataclass(types.new_class(STAND_IN, (IdlStruct,), {"typename": name}, fill))
 
 
 # ── quality ──────────────────────────────────────────────────────────────────────────────────────────────────
