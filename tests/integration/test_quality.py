@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -140,6 +142,116 @@ async def test_a_mismatch_is_granted_and_told_both_ends(connect: Connect) -> Non
     async with asyncio.timeout(DEADLINE_S):
         while (await reader.first(PublishPacket)).payload != b"3":
             pass
+
+
+# What is offered, what is requested, and what is offered later; the policy, and both values as they are told.
+POLICIES = [
+    ("reliability=best-effort", "reliability=reliable", "reliability=reliable", "best-effort", "reliable"),
+    (
+        "durability=volatile",
+        "durability=transient-local",
+        "durability=transient",
+        "volatile",
+        "transient-local",
+    ),
+    ("deadline=20s", "deadline=10s", "deadline=10s", "20s", "10s"),
+    ("budget=50ms", "budget=10ms", "budget=10ms", "50ms", "10ms"),
+    ("lease=1m", "lease=30s", "lease=20s", "1m", "30s"),
+    (
+        "liveliness=automatic,lease=1m",
+        "liveliness=manual,lease=1m",
+        "liveliness=manual,lease=1m",
+        "automatic",
+        "manual",
+    ),
+    ("ownership=shared", "ownership=exclusive", "ownership=exclusive", "shared", "exclusive"),
+]
+
+
+@pytest.mark.parametrize(
+    ("weak", "requested", "enough", "offers", "requests"),
+    POLICIES,
+    ids=[each[1].partition("=")[0] for each in POLICIES],
+)
+async def test_each_policy_tells_both_ends_and_is_met_by_a_change(
+    connect: Connect, weak: str, requested: str, enough: str, offers: str, requests: str
+) -> None:
+    policy = requested.partition("=")[0]
+    topic, news = f"rxo/{policy}", f"$qos/incompatible/rxo/{policy}"
+    sensor, reader = await connect("north-1", f"rxo-{policy}"), await connect("south-1", f"rxo-r-{policy}")
+    assert await subscribe(sensor, "$qos/incompatible/#") == [0]
+    assert await subscribe(reader, "$qos/incompatible/#", f"$qos/{requested}/{topic}") == [0, 0]
+
+    def publish(offered: str, payload: bytes) -> None:
+        said = [(f"offer.{name}", value) for name, _, value in (p.partition("=") for p in offered.split(","))]
+        sensor.send(PublishPacket(topic, payload, user_properties=said))
+
+    publish(weak, b"weak")
+    for peer, other in ((reader, ""), (sensor, f"rxo-r-{policy}")):
+        async with asyncio.timeout(DEADLINE_S):
+            told = await peer.first(PublishPacket)
+        assert told.topic == news and json.loads(bytes(told.payload or b"")) == {
+            "v": 1,
+            "policy": policy,
+            "offered": offers,
+            "requested": requests,
+            "peer": other,
+        }
+    got = asyncio.ensure_future(reader.first(PublishPacket))
+    async with asyncio.timeout(DEADLINE_S):
+        while not got.done():
+            publish(enough, b"enough")
+            await asyncio.wait((got,), timeout=0.1)
+    assert (got.result().topic, got.result().payload) == (topic, b"enough"), "nothing came before"
+
+
+@pytest.mark.slow  # a broker is killed: the rest of the module shares a network
+async def test_each_policy_is_judged_alike_after_the_publishers_broker_is_lost() -> None:
+    """Both ends of each pair stay as they were, and a subscriber's broker may be the one that is lost."""
+    with up(level="error") as line:
+        peers = Peers({each["id"]: (each["host"], each["port"]) for each in line["brokers"]})
+        reader = await peers.connect("south-1", "judge", 600)
+        wanted = [
+            f"$qos/{requested}/{kind}/{number}"
+            for number, (_, requested, *_) in enumerate(POLICIES)
+            for kind in ("meets", "lacks")
+        ]
+        assert await subscribe(reader, *wanted) == [0] * len(wanted)
+        sensor = await peers.connect("north-1", "judged")
+        await _only_what_meets(sensor, reader, b"before")
+        os.kill(line["pids"]["broker/north-1"], signal.SIGKILL)
+        await _only_what_meets(await peers.connect("north-2", "judged"), reader, b"moved")
+        os.kill(line["pids"]["broker/south-1"], signal.SIGKILL)
+        reader = await peers.connect("south-2", "judge", 600)
+        sensor = await peers.connect("north-2", "again")
+        await _only_what_meets(sensor, reader, b"after")
+        await peers.close()
+
+
+async def _only_what_meets(sensor: Peer, reader: Peer, payload: bytes) -> None:
+    """Publish on the topics of all pairs until each that matches has brought a message."""
+    due = {f"meets/{number}" for number in range(len(POLICIES))}
+    got: set[str] = set()
+
+    async def read() -> None:
+        while not due <= got:
+            packet = await reader.first(PublishPacket)
+            if packet.payload == payload:
+                got.add(packet.topic)
+
+    reading = asyncio.ensure_future(read())
+    async with asyncio.timeout(DEADLINE_S):
+        while not reading.done():
+            for number, (weak, _, enough, *_) in enumerate(POLICIES):
+                for kind, offered in (("lacks", weak), ("meets", enough)):
+                    said = [
+                        (f"offer.{name}", value)
+                        for name, _, value in (each.partition("=") for each in offered.split(","))
+                    ]
+                    sensor.send(PublishPacket(f"{kind}/{number}", payload, user_properties=said))
+            await asyncio.wait((reading,), timeout=0.2)
+    await reading
+    assert got == due
 
 
 async def test_a_strict_request_is_refused_with_the_policy(connect: Connect) -> None:

@@ -121,7 +121,7 @@ PLANTED: list[tuple[Plant, int, str]] = [
     (renews_no_lease_on_takeover, 0, LIVES),
     (believes_an_earlier_broker, 0, LIVES),
     (reuses_the_window, 0, WHOLE),
-    (passes_copies_on, 0, ORDER),
+    (passes_copies_on, 1, ORDER),
     (sends_nothing_again, 0, WHOLE),
     (tells_one_end, 0, BOTH),
     (keeps_no_history, 0, HISTORY),

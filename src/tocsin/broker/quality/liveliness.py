@@ -11,12 +11,12 @@ with the stream, or cannot be: else its lease would be over if its broker crashe
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Final
 
 from tocsin.broker.client import Client
+from tocsin.broker.quality.alarm import Alarm
 from tocsin.broker.quality.attention import Attended
 from tocsin.broker.quality.words import Words
 from tocsin.core.budgets.budget import Kind
@@ -287,9 +287,7 @@ class Leased:
         self._words = words
         self.publishing = Publishing(self._tell, attended)
         self.watching = Watching(self._ask, changed, gone)
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_us = 0
-        self._closed = False
+        self._alarm = Alarm(self._due)
 
     def _tell(self, rows: tuple[Life, ...]) -> None:
         self._say(Lives(self._broker, rows))
@@ -321,25 +319,15 @@ class Leased:
 
     def wind(self) -> None:
         """Look again when something is due."""
-        dues = [due for due in (self.publishing.next_us, self.watching.next_us) if due is not None]
-        if not dues or self._closed or (self._timer is not None and self._timer_us <= min(dues)):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_us = min(dues)
-        delay_s = max(0, self._timer_us - now_us()) / 1e6
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._due)
+        self._alarm.set(self.publishing.next_us, self.watching.next_us)
 
     def _due(self) -> None:
-        self._timer = None
         self.publishing.due()
         self.watching.due()
         self.wind()
 
     def close(self) -> None:
-        self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.close()
 
     def statistics(self) -> dict[str, int]:
         return {"leases": len(self.publishing), "publishers_watched": len(self.watching)}

@@ -10,7 +10,6 @@ If history is shorter than it was asked for because there was no room, the subsc
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from itertools import count
 from typing import Final
@@ -19,6 +18,7 @@ import structlog
 from msgspec.structs import replace
 
 from tocsin.broker.client import Client
+from tocsin.broker.quality.alarm import Alarm
 from tocsin.broker.quality.rings import Message, Rings
 from tocsin.core.budgets.budget import Kind
 from tocsin.core.forwarding.table import Subscription, Wanted
@@ -87,8 +87,7 @@ class Recalling:
         self._young: dict[Client, dict[str, _Young]] = {}
         self._asks: dict[int, Key] = {}
         self._next = count(1)
-        self._timer: asyncio.TimerHandle | None = None
-        self._closed = False
+        self._alarm = Alarm(self._due)
         self.given_up = 0  # answers that did not come
 
     @property
@@ -240,11 +239,10 @@ class Recalling:
     # ── time ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _wind(self) -> None:
-        if self._timer is None and self._young and not self._closed:
-            self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._due)
+        if self._young:
+            self._alarm.set_in(LOOK_S)
 
     def _due(self) -> None:
-        self._timer = None
         now = now_us()
         for target, name in tuple(self._asks.values()):
             young = self._young.get(target, {}).get(name)
@@ -263,9 +261,7 @@ class Recalling:
         self._wind()
 
     def close(self) -> None:
-        self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.close()
 
 
 def _decoded(data: bytes) -> tuple[Publication, Stamp] | None:

@@ -33,6 +33,7 @@ import structlog
 from mqtt5 import PublishPacket
 
 from tocsin.broker.client import Client
+from tocsin.broker.quality.alarm import Alarm
 from tocsin.broker.quality.arriving import Arriving
 from tocsin.broker.quality.attention import Attended
 from tocsin.broker.quality.budget_news import BudgetNews, Publishers
@@ -155,8 +156,7 @@ class Requests:
         self._watch = DeadlineWatch()
         self._watched: dict[str, set[str]] = {}  # the number of a client → keys of deadlines
         self.promised: dict[str, dict[Client, str]] = {}  # topic → who promised a deadline, and its key
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_us = 0
+        self._alarm = Alarm(self._due)
         # What a subscription was told of the publishers of a topic: by client and name, then by topic.
         self._lives_told: dict[tuple[Client, str], dict[str, tuple[int, int]]] = {}
         self._hearing: dict[Client, set[str]] = {}  # who subscribes to such news, by which filters
@@ -549,17 +549,9 @@ class Requests:
         self._clients[number].account.give(Kind.OUTBOUND, size)
 
     def _wind(self) -> None:
-        dues = [due for due in (self._separation.next_us, self._watch.next_us) if due is not None]
-        if not dues or (self._timer is not None and self._timer_us <= min(dues)):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_us = min(dues)
-        delay_s = max(0, self._timer_us - now_us()) / 1e6
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._due)
+        self._alarm.set(self._separation.next_us, self._watch.next_us)
 
     def _due(self) -> None:
-        self._timer = None
         for miss in self._watch.due(now_us()):
             self._say_missed(miss)
         for key, (publication, granted) in self._separation.due(now_us()):
@@ -735,9 +727,9 @@ class Requests:
         self.budgets.close()
         self.resending.close()
         self.recalling.close()
-        for handle in (self._timer, self._comparing):
-            if handle is not None:
-                handle.cancel()
+        self._alarm.close()
+        if self._comparing is not None:
+            self._comparing.cancel()
 
     def statistics(self) -> dict[str, int]:
         return {

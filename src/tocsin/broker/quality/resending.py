@@ -9,7 +9,6 @@ A publisher that disconnects leaves what its flows keep for LINGER_S. A gap that
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection
 from typing import Final
 
@@ -17,6 +16,7 @@ import msgspec
 import structlog
 
 from tocsin.broker.client import Client
+from tocsin.broker.quality.alarm import Alarm
 from tocsin.broker.quality.words import Words
 from tocsin.core.budgets.budget import Kind
 from tocsin.core.quality.resending import Origin, Window
@@ -329,8 +329,7 @@ class Resending:
         self.arrivals = Arrivals(broker, self.say, give)
         self._filters: dict[str, int] = {}  # of subscriptions that request reliability or durability
         self._enrolled_us = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._closed = False
+        self._alarm = Alarm(self._due)
 
     def say(self, broker: str, word: Word) -> None:
         """Say something to one broker, or (empty) to all."""
@@ -396,18 +395,12 @@ class Resending:
 
     def wind(self) -> None:
         """Look again soon, while there is something to look after."""
-        if self._timer is not None or self._closed:
-            return
         if self.origins.busy or self.arrivals.busy:
-            delay_s = ACK_S
+            self._alarm.set_in(ACK_S)
         elif self._filters:
-            delay_s = ENROL_S
-        else:
-            return
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._due)
+            self._alarm.set_in(ENROL_S)
 
     def _due(self) -> None:
-        self._timer = None
         self.origins.due()
         self.arrivals.due()
         if self._filters and now_us() - self._enrolled_us >= ENROL_S * 1e6:
@@ -415,9 +408,7 @@ class Resending:
         self.wind()
 
     def close(self) -> None:
-        self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.close()
 
     def statistics(self) -> dict[str, int]:
         return {

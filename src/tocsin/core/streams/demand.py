@@ -8,7 +8,8 @@ Who asks nothing pays nothing: before the first question nothing is kept. The fi
 indexed (``held``), once: a client that asks and stops asking, again and again, has it done once all the same.
 
 Cost, while somebody asks: a wanted filter that comes or goes costs its levels and the questions that it overlaps; a
-question costs the wanted filters that overlap it, once, however many ask it.
+question costs the wanted filters that overlap it, once, however many ask it: ``ask`` says how many steps these were, so
+that who asks can be charged for them.
 
 Invariant: while a filter is asked about, its count is what ``held`` says now, of the filters that overlap it.
 """
@@ -57,10 +58,10 @@ class Demand(Generic[Who]):
 
     # ── questions ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def ask(self, topic_filter: str) -> None:
-        """Count for this filter from now on."""
+    def ask(self, topic_filter: str) -> int:
+        """Count for this filter from now on; how many steps that took."""
         if topic_filter in self._counts:
-            return
+            return 0
         if not self._indexed:
             self._indexed = True
             for who, name in self._held():
@@ -68,9 +69,11 @@ class Demand(Generic[Who]):
         self._asked.add(topic_filter)
         self._text_bytes += len(topic_filter)
         count = self._counts[topic_filter] = Counter[Who]()
+        before = self._wanted.steps
         for wanted in self._wanted.overlapping(topic_filter):
             for who in self._wanting[wanted]:
                 count[who] += 1
+        return self._wanted.steps - before + count.total()
 
     def withdraw(self, topic_filter: str) -> None:
         """Nobody asks about this filter any more."""
@@ -169,6 +172,7 @@ class FilterTree:
     """Filters by their levels: finds those that overlap another, in time proportional to the nodes that do."""
 
     def __init__(self) -> None:
+        self.steps = 0  # nodes that were looked at, to find what overlaps
         self._root = _Node()
 
     def add(self, topic_filter: str) -> None:
@@ -218,6 +222,7 @@ class FilterTree:
                 if (depth or not own) and (child := node.children.get("+")) is not None:
                     below.append(child)
             nodes = below
+            self.steps += len(nodes)
         for node in nodes:
             if node.rest is not None:
                 yield node.rest
@@ -227,6 +232,7 @@ class FilterTree:
             first = not levels
             while nodes:
                 node = nodes.pop()
+                self.steps += len(node.children)
                 for key, child in node.children.items():
                     if first and key.startswith("$"):
                         continue

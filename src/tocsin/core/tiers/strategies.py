@@ -15,6 +15,7 @@ Cost: a few passes over the slots, and for each move one over the members.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -303,7 +304,7 @@ class Nearness(Strategy):
                 return
 
 
-class _Costs:
+class _Costs(ABC):
     """What an assignment costs, and what a move would change of that."""
 
     def __init__(self, draft: _Draft, ends: list[dict[str, float]]) -> None:
@@ -313,11 +314,13 @@ class _Costs:
     def matters(self, slot: int) -> bool:
         return bool(self.ends[slot])
 
+    @abstractmethod
     def total(self) -> float:
-        raise NotImplementedError
+        """What everything costs as it is."""
 
+    @abstractmethod
     def gain(self, slot: int, to: str) -> float:
-        raise NotImplementedError
+        """How much less it costs with a slot at another member."""
 
     def move(self, slot: int, to: str) -> None:
         self.draft.move(slot, to)

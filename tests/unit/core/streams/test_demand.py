@@ -125,3 +125,11 @@ def test_everything_is_indexed_once_however_often_somebody_asks() -> None:
         assert demand.is_wanted("hall/+", "b")
         demand.withdraw("hall/+")
     assert len(looked) == 1
+
+
+def test_a_question_says_how_many_steps_it_took() -> None:
+    demand: Demand[str] = Demand(lambda: [("a", f"hall/{number}/t") for number in range(100)])
+    assert 200 <= demand.ask("hall/#") <= 400 and demand.ask("hall/#") == 0, "counted once"
+    assert demand.ask("yard/#") <= 1
+    assert demand.ask("hall/7/t") <= 5
+    assert 100 <= demand.ask("+/+/x") <= 300, "also what is looked at in vain"

@@ -65,6 +65,7 @@ from tocsin.wire.internal.commands import (
 
 # Brokers that are gone, whose incarnations are remembered; far more than a network has names for brokers.
 LIVES_MAX: Final = 4_096
+STEP_BYTES: Final = 400  # that a step of a question counts as: the leader takes 2 µs for it
 NOBODY: Final[frozenset[str]] = frozenset()
 
 
@@ -386,7 +387,7 @@ class State:
             if users and query not in member.queries:
                 problem = self.spending.problem(users[place], self.clock_us, self.limits)
             if problem is None and query not in self.askers:
-                problem = self._add_query(query, text)
+                problem = self._add_query(query, text, users[place] if users else "")
             if problem is not None:
                 outcome.tell(broker, notices.Refused(query, problem))
                 continue
@@ -401,12 +402,14 @@ class State:
         for each in removed:
             member.queries.pop(each, None)
 
-    def _add_query(self, query: str, text: str) -> str | None:
-        """Have a query matched; returns a problem if there is no room for it."""
+    def _add_query(self, query: str, text: str, user: str) -> str | None:
+        """Have a query matched on behalf of a user, or (empty) of nobody; a problem if there is no room for it."""
         limits = self.limits
         if len(self.askers) >= limits.queries_max:
             return f"there are {limits.queries_max} queries already"
-        self.admit(query, text)
+        steps = self.admit(query, text)
+        if user and steps:
+            self.spending.charge(user, STEP_BYTES * steps, self.clock_us, limits)
         if limits.queries_max_bytes and self._queries_cost() > limits.queries_max_bytes:
             self._dismiss(query)
             return f"all queries and their streams may take {limits.queries_max_bytes} bytes together"
@@ -415,12 +418,12 @@ class State:
     def _queries_cost(self) -> int:
         return self.matching.cost + self.interest.demand.cost
 
-    def admit(self, query: str, text: str) -> None:
-        """Have a query answered from here on."""
+    def admit(self, query: str, text: str) -> int:
+        """Have a query answered from here on; the steps that its answer takes beside what is told."""
         if asks_demand(query):
-            self.interest.demand.ask(query.removeprefix(DEMAND))
-        else:
-            self.matching.add(query, text)
+            return self.interest.demand.ask(query.removeprefix(DEMAND))
+        self.matching.add(query, text)
+        return 0
 
     def _dismiss(self, query: str) -> None:
         """Nobody asks a query any more."""

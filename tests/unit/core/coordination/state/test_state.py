@@ -11,9 +11,9 @@ from tocsin.core.coordination.participant.signals import StreamsDescribed
 from tocsin.core.coordination.state import snapshot
 from tocsin.core.coordination.state.matching import LISTED_FACTOR, PAIR_BYTES, QUERY_BYTES, TEXT_FACTOR
 from tocsin.core.coordination.state.publishers import cost_of
-from tocsin.core.coordination.state.state import Outcome, State
+from tocsin.core.coordination.state.state import STEP_BYTES, Outcome, State
 from tocsin.model.network import Route, Scope
-from tocsin.model.stream import KEYS_MAX, LISTING, PERMANENT, Metadata, Value, size_of
+from tocsin.model.stream import DEMAND, KEYS_MAX, LISTING, PERMANENT, Metadata, Value, size_of
 from tocsin.sim.scenarios.coordination.model import Model
 from tocsin.wire.internal import notices
 from tocsin.wire.internal.commands import (
@@ -457,6 +457,19 @@ def test_queries_and_their_streams_are_bounded() -> None:
     assert QUERIES[2][0] not in talk.state.matching
     talk.say("north", Queries((), (QUERIES[1][0],)))
     assert refused(talk.say("north", Queries((QUERIES[2],), users=("u",)))) == []
+
+
+def test_who_asks_what_is_wanted_is_charged_for_the_counting() -> None:
+    talk = Talk("north", "south", limits=Limits(told_burst_bytes=20_000, told_rate_bytes=100))
+    talk.say("north", Interests(tuple(f"hall/{number}" for number in range(100))))
+    everything, one = ((f"{DEMAND}{each}", each) for each in ("#", "hall/7"))
+    assert refused(talk.say("south", Queries((one,), users=("ben",))), "south") == []
+    assert refused(talk.say("south", Queries((everything,), users=("mallory",))), "south") == []
+    assert (
+        talk.state.spending.debts["mallory"][0] >= 100 * STEP_BYTES > 10 * talk.state.spending.debts["ben"][0]
+    )
+    (problem,) = refused(talk.say("south", Queries((QUERIES[1],), users=("mallory",))), "south")
+    assert problem.startswith("too much had to be told")
 
 
 def test_who_has_made_others_be_told_too_much_waits() -> None:
