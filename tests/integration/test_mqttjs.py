@@ -102,11 +102,12 @@ async def test_what_mqttjs_publishes_comes_back_whole_and_in_order(
 
 
 async def test_a_burst_beyond_the_receive_maximum_is_read_slowly(
-    door: WebDoor, modules: Path, debian_program: Callable[[str, str], str]
+    modules: Path, debian_program: Callable[[str, str], str]
 ) -> None:
     node = debian_program("node", "nodejs")
-    url = f"ws://127.0.0.1:{door.web_port}"  # without a path
-    told = await run(node, modules, url, "5", "1", IN_FLIGHT="5000", MORE="1800")
+    async with WebDoor(Limits(receive_max=20)) as door:
+        url = f"ws://127.0.0.1:{door.web_port}"  # without a path
+        told = await run(node, modules, url, "5", "1", IN_FLIGHT="5000", MORE="1800")
     assert told == {"heard": 2_003, "right": True}
 
 
