@@ -210,7 +210,14 @@ class Parts:
         )
         self._asked: dict[str, tuple[str, ...]] = {}  # query that is asked here → for what the log is read
         user_max = bytes_max * settings.budgets.user_percent // 100
-        self.retained = Retained(stored.retained, limits.retained_max, bytes_max, user_max)
+        self.retained = Retained(
+            stored.retained,
+            limits.retained_max,
+            bytes_max,
+            user_max,
+            held_max=settings.budgets.retained_held_bytes,
+            spawn=self.tasks.spawn,
+        )
         self.retained_writer = RetainedWriter(self.retained, self.message_log, self.tasks.spawn)
 
     def _make_channels(self) -> None:

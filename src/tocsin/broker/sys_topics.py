@@ -109,6 +109,8 @@ class SysTopics:
             MOSQUITTOS_RETAINED: str(len(parts.retained)),
             "retained/bytes": str(parts.retained.room.kept),
             "retained/bytes/limit": str(parts.retained.room.bytes_max),
+            "retained/held": str(parts.retained.held),
+            "retained/fetched": str(parts.retained.fetched),
             "retained/refused": str(parts.retained.refused),
             "retained/missing": str(parts.retained.missing),
             "retained/known": str(int(parts.retained.known.is_set())),

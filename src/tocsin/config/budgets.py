@@ -94,10 +94,19 @@ class Budgets(Section, frozen=True, kw_only=True):
         Meta(
             ge=LEAST_BYTES,
             le=MOST_BYTES,
-            description="Retained messages of the whole network, of which every broker has a copy, with 1 KiB beside "
+            description="Retained messages of the whole network, each of which every broker knows, with 1 KiB beside "
             "each. Without room PUBLISH is refused; at QoS 0 a message is delivered and not retained.",
         ),
     ] = 384 << 20
+    retained_held_bytes: Annotated[
+        int,
+        Meta(
+            ge=2 << 20,
+            le=MOST_BYTES,
+            description="Payloads of retained messages that a broker keeps in memory; it fetches the others when a "
+            "client subscribes. Those that came first go first.",
+        ),
+    ] = 64 << 20
     results_cache_bytes: Annotated[
         int,
         Meta(

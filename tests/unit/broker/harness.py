@@ -145,6 +145,7 @@ class Door:
         budget: Budget | None = None,
         others: tuple[str, ...] = (),
         retained_bytes: int = 64 << 20,
+        retained_held_bytes: int = 64 << 20,
         kernel_bytes: int = 0,
         outward: bool = False,
     ) -> None:
@@ -158,7 +159,9 @@ class Door:
         self._redirects = redirects
         self._budget = budget
         self._kernel_bytes = kernel_bytes  # that the kernel takes for one client; 0: as many as it likes
-        budgets = Budgets(retained_bytes=retained_bytes, user_percent=50)
+        budgets = Budgets(
+            retained_bytes=retained_bytes, retained_held_bytes=retained_held_bytes, user_percent=50
+        )
         reading = Messages(read="wanted")
         self.settings = Settings(network=NETWORK, limits=limits, budgets=budgets, messages=reading)
         self.guard = Guard()

@@ -94,6 +94,7 @@ from tocsin.config import SETTINGS, Shares
         ("budgets.pages_bytes", [(16 << 20) - 1, (1 << 40) + 1]),
         ("budgets.sessions_bytes", [(16 << 20) - 1, (1 << 40) + 1]),
         ("budgets.groups_bytes", [(16 << 20) - 1, (1 << 40) + 1]),
+        ("budgets.retained_held_bytes", [0, (2 << 20) - 1, (1 << 40) + 1]),
         ("budgets.results_cache_bytes", [-1, (1 << 40) + 1]),
         ("budgets.store_bytes", [(64 << 20) - 1, (1 << 40) + 1]),
         ("budgets.retained_bytes", [(16 << 20) - 1, (1 << 40) + 1]),

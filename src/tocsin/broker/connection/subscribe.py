@@ -58,7 +58,7 @@ from tocsin.core.filters import (
 from tocsin.core.forwarding.table import UNBEGUN, Subscription
 from tocsin.core.quality.judging import Judge
 from tocsin.core.quality.offers import query_for, scope_of
-from tocsin.core.retained.kept import Kept
+from tocsin.core.retained.kept import Kept, Stub
 from tocsin.core.session.signals import Subscribe
 from tocsin.core.session.subscribe import REFUSED
 from tocsin.core.shared.machine import NO_ROOM
@@ -661,8 +661,8 @@ class ClientSubscriber:
                 may = unlimited or rights.may_receive(publication.topic)
                 if publication.expiry_s is not None and kept.over(now_s):
                     may = False
-                if fits is not None and not fits(request, publication):
-                    may = False
+                if fits is not None and kept.__class__ is not Stub and not fits(request, publication):
+                    may = False  # of a stub it is known when the message is here
                 qos = publication.qos
                 yield kept, grants[qos if qos < most else most] if may else None
 

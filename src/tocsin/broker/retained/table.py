@@ -3,6 +3,9 @@
 Of two brokers that write the same topic, or remove what is there, the later in the log wins, whoever is there first
 (``put``). A message from before a removal that is still to be written is written.
 
+The copy has the payloads of as many messages as its budget for that allows; the others are fetched from the table when
+a client is to have them (``fetch``).
+
 A broker whose copy is not complete (``known``) lets clients in all the same: who subscribes is subscribed, and gets
 what is retained when all of it is here.
 """
@@ -10,8 +13,9 @@ what is retained when all of it is here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary, ref
 
 import structlog
@@ -21,6 +25,7 @@ from tocsin.core.retained.kept import KEPT, Kept, size_of
 from tocsin.core.retained.latecomers import Latecomers
 from tocsin.core.retained.machine import (
     CopyComplete,
+    MessageFetched,
     MessageRemoved,
     MessageSeen,
     MessageWritten,
@@ -30,9 +35,10 @@ from tocsin.core.retained.machine import (
 )
 from tocsin.core.retained.topics import Room
 from tocsin.core.retained.write_order import WriteBarrier
-from tocsin.errors import Conflict, Malformed, StoreFull, StoreUnavailable
+from tocsin.errors import Conflict, Malformed, StoreFull, StoreUnavailable, TocsinError
 from tocsin.model.publication import Publication
 from tocsin.model.subjects import tokens_of
+from tocsin.model.versions import UNREADABLE
 from tocsin.ports import Table, TableSpec
 from tocsin.runtime.machines.clock import now_us, wall_s
 
@@ -45,6 +51,7 @@ def retained_table(network: str) -> TableSpec:
 TABLE: Final = "retained"
 PUT_ATTEMPTS: Final = 8  # against other brokers that write the same topic
 SETTLE_S: Final = 2.0  # a subscriber waits for messages that are being written; hundreds are within that
+FETCH_AGAIN_S: Final = 1.0  # after the table could not be asked
 LATE_S: Final = 5.0  # a copy of a gigabyte is here within that; then the log says that it is not
 LATE_AGAIN_S: Final = 60.0  # how often it says so
 
@@ -66,10 +73,19 @@ class Retained:
     """One broker's copy of the retained messages of the network, and the table behind it."""
 
     def __init__(
-        self, table: Table, topics_max: int, bytes_max: int = 1 << 40, user_max: int = 1 << 40
+        self,
+        table: Table,
+        topics_max: int,
+        bytes_max: int = 1 << 40,
+        user_max: int = 1 << 40,
+        *,
+        held_max: int = 1 << 40,
+        spawn: Callable[[Coroutine[Any, Any, None]], object] = asyncio.ensure_future,
     ) -> None:
-        self._machine = RetainedCopy(topics_max, bytes_max, user_max)
+        self._machine = RetainedCopy(topics_max, bytes_max, user_max, held_max)
         self._table = table
+        self._spawn = spawn
+        self.fetched = 0  # messages that were asked of the table for a client
         self.known = asyncio.Event()  # the copy is complete
         # Filters that wait for that, as long as their clients are there.
         self._waiting: WeakKeyDictionary[Waiting, list[str]] = WeakKeyDictionary()
@@ -84,6 +100,11 @@ class Retained:
     @property
     def room(self) -> Room:
         return self._machine.room
+
+    @property
+    def held(self) -> int:
+        """Bytes of the messages in the copy that are there as a whole."""
+        return self._machine.held
 
     @property
     def missing(self) -> int:
@@ -183,6 +204,37 @@ class Retained:
     def of(self, topics: Sequence[str], after: str | None) -> Iterator[Kept]:
         """The same of these topics, which are sorted."""
         return self._machine.of(topics, after)
+
+    def fetch(self, topics: Sequence[str], done: Callable[[Collection[str]], None]) -> None:
+        """Have the messages of these topics in the copy, and call ``done`` in that moment, with the topics of which the
+        table has none. If the table cannot be asked, ``done`` is called after a while."""
+        self._spawn(self._fetch(topics, done))
+
+    async def _fetch(self, topics: Sequence[str], done: Callable[[Collection[str]], None]) -> None:
+        try:
+            found = await self._ask(topics)
+        except TocsinError as error:
+            self._log.debug("retained messages cannot be fetched yet", problem=str(error))
+            await asyncio.sleep(FETCH_AGAIN_S)
+            done(())
+            return
+        for kept, revision in found.values():
+            self._post(MessageFetched(kept=kept, revision=revision))
+        self.fetched += len(found)
+        done([each for each in topics if each not in found])
+
+    async def _ask(self, topics: Sequence[str]) -> dict[str, tuple[Kept, int]]:
+        """The messages that the table has of these topics; none that is older than what is known here."""
+        cells = await self._table.get_many([tokens_of(each) for each in topics])
+        found: dict[str, tuple[Kept, int]] = {}
+        for topic in topics:
+            cell, least = cells.get(tokens_of(topic)), self._machine.stored(topic)[0]
+            if cell is None or cell.revision < least:  # a replica that is behind has answered
+                cell = await self._table.get(tokens_of(topic), fresh=True)
+            if cell is not None:
+                with suppress(*UNREADABLE):
+                    found[topic] = (KEPT.read(cell.value), cell.revision)
+        return found
 
     def await_settled(self, waiting: Waiting, name: str) -> None:
         """``begin`` a filter when the copy is complete and has what was taken until now, if its client is still there;

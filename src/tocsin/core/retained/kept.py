@@ -33,6 +33,24 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return self.publication.expiry_s is not None and self.publication.expired(self.waited_s(now_s))
 
 
+class Stub(Kept, frozen=True, array_like=True, gc=False):
+    """What a broker has of a retained message whose payload it has let go of; it is fetched from the table."""
+
+    whole: int = 0  # the size of the message
+
+    @property
+    def size(self) -> int:
+        """The bytes of the whole message, as the budget counts them."""
+        return self.whole
+
+
+def stub_of(kept: Kept) -> Stub:
+    """A message without what is said in it."""
+    whole = kept.publication
+    said = Publication(whole.topic, b"", whole.qos, whole.client, expiry_s=whole.expiry_s)
+    return Stub(said, kept.at_s, kept.position, kept.user, kept.size)
+
+
 KEPT: Final = Packed("a retained message", msgspec.msgpack.Decoder(Kept))
 
 

@@ -2,7 +2,7 @@
 
 Transitions of ``RetainedCopy``:
 
-    *  MessageSeen, MessageWritten, MessageRemoved, OwnSaid
+    *  MessageSeen, MessageWritten, MessageRemoved, MessageFetched, OwnSaid
        Watched → complete
 
 The copy hears of a message in three ways, in any order: from the log, which brings it as it is committed
@@ -17,6 +17,10 @@ by then go. The copy is complete for good once the watch has told everything.
 A message that the copy has no room for is **missing**, and so is what it was to replace: an old one in its place would
 be wrong. Messages of the broker itself (``$SYS``) are in the copy and in no table, and count against no budget.
 
+The copy knows every message, and has the payloads of some: beyond ``held_max`` bytes it lets go of those that came
+first, and keeps a **stub** of each. Who wants such a message fetches it from the table, and tells the copy
+(``MessageFetched``). Only what the table has is let go of. A message that was fetched counts as one that came now.
+
 Invariants: of two versions of a message the copy never goes back to the one with the smaller position, unless the table
 has forgotten the other; ``room.kept`` is the sum of what the copy has from the table; a key of the table is in the copy
 if the copy has its topic from there.
@@ -29,8 +33,9 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import ClassVar
 
+from tocsin.core.budgets.budget import weight_of_publication
 from tocsin.core.machine import Effect, Event, Say, Table, TableMachine, Watched
-from tocsin.core.retained.kept import KEPT, Kept
+from tocsin.core.retained.kept import KEPT, Kept, stub_of
 from tocsin.core.retained.topics import RetainedTopics, Room
 from tocsin.model.subjects import tokens_of
 from tocsin.model.versions import UNREADABLE
@@ -53,6 +58,13 @@ class MessageRemoved(Event, frozen=True, kw_only=True):
     """This broker has removed what was retained of a topic."""
 
     topic: str
+
+
+class MessageFetched(Event, frozen=True, kw_only=True):
+    """The table was asked for a message, and has this."""
+
+    kept: Kept
+    revision: int
 
 
 class OwnSaid(Event, frozen=True, kw_only=True):
@@ -83,13 +95,16 @@ class RetainedCopy(TableMachine):
 
     state: CopyState = CopyState.ARRIVING
 
-    def __init__(self, topics_max: int, bytes_max: int, user_max: int) -> None:
+    def __init__(self, topics_max: int, bytes_max: int, user_max: int, held_max: int = 1 << 40) -> None:
+        self.held = 0  # bytes of the messages that the copy could let go of
         self.room = Room(bytes_max, user_max)
         self.missing = 0  # messages of the network that the copy has no room for
         self._topics: RetainedTopics[Kept] = RetainedTopics(topics_max)
         # The table's key → topic, and of what the table has the revision and the position.
         self._by_key: dict[str, tuple[str, int, int]] = {}
         self._own: dict[str, Kept] = {}  # what is not in the table, by topic
+        self._held_max = held_max
+        self._held: dict[str, int] = {}  # … by topic, the one that came first in front
         self._stale: set[str] = set()  # keys that the restarted watch has not named again
 
     # ── for looking ─────────────────────────────────────────────────────────────────────────────────────────
@@ -153,6 +168,17 @@ class RetainedCopy(TableMachine):
         self._forget(tokens_of(event.topic))
         return []
 
+    def _on_fetched(self, event: MessageFetched, now_us: int) -> list[Effect]:
+        topic = event.kept.publication.topic
+        key = tokens_of(topic)
+        if self._topics.get(topic) is None:
+            return []  # it was removed meanwhile
+        stale = key in self._stale
+        effects = self._keep(key, event.kept, event.revision)
+        if stale:
+            self._stale.add(key)  # a restarted watch has to name it all the same
+        return effects
+
     def _on_own(self, event: OwnSaid, now_us: int) -> list[Effect]:
         topic = event.kept.publication.topic
         if not event.kept.publication.payload:
@@ -207,6 +233,7 @@ class RetainedCopy(TableMachine):
         holds, effects = self._hold(kept)
         if holds:
             self._by_key[key] = (topic, revision, kept.position)
+            self._hold_payload(topic, kept)
         if holds and news and kept.publication.qos and self.state is CopyState.COMPLETE:
             return [*effects, RetainedLate(kept=kept)]
         return effects
@@ -231,6 +258,16 @@ class RetainedCopy(TableMachine):
         self.room.keep(kept.user, kept.size)
         return self._topics.put(topic, kept), []
 
+    def _hold_payload(self, topic: str, kept: Kept) -> None:
+        """A message came that is in the table: let go of others, if the copy has too many."""
+        self._held[topic] = size = weight_of_publication(kept.publication)
+        self.held += size
+        while self.held > self._held_max and len(self._held) > 1:
+            first = next(iter(self._held))
+            self.held -= self._held.pop(first)
+            if (there := self._topics.get(first)) is not None:
+                self._topics.put(first, stub_of(there))
+
     def _miss(self, topic: str) -> list[Effect]:
         self.missing += 1
         if self.missing > 1:
@@ -243,6 +280,7 @@ class RetainedCopy(TableMachine):
         return [Say(text="this broker has no room for all retained messages", level="error", facts=facts)]
 
     def _let_go(self, topic: str) -> None:
+        self.held -= self._held.pop(topic, 0)
         before = self._topics.get(topic)
         if before is not None and topic not in self._own:
             self.room.keep(before.user, -before.size)
@@ -251,6 +289,7 @@ class RetainedCopy(TableMachine):
         ("*", MessageSeen): _on_seen,
         ("*", MessageWritten): _on_written,
         ("*", MessageRemoved): _on_removed,
+        ("*", MessageFetched): _on_fetched,
         ("*", OwnSaid): _on_own,
         ("*", Watched): _on_watched,
     }

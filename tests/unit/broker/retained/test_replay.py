@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import cast
 
 from hypothesis import given
@@ -47,6 +47,9 @@ class Taker:
     def await_settled(self, waiting: Replay, name: str) -> None:
         if self.known:
             waiting.begin(name)
+
+    def fetch(self, topics: Sequence[str], done: Callable[[Collection[str]], None]) -> None:
+        raise AssertionError("nothing here is a stub")
 
     def add(self, *kept: tuple[Kept, Grant | None], name: str = "#") -> None:
         """As if these were what the copy has."""
