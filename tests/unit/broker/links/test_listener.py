@@ -380,3 +380,39 @@ async def test_what_a_probe_brings_goes_to_nobody(door: Door) -> None:
     probe.send(PublishPacket("$probe", b"x"), PublishPacket("$probe", b"y"))
     await until(lambda: door.link_listener.probed_bytes == 2)
     await nothing_more(subscriber)
+
+
+# ── extra connections ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def extra(which: str) -> ConnectPacket:
+    said = [("cluster", "south"), (incoming_link.PROPERTY_EXTRA, which)]
+    return ConnectPacket("$link/south-1", clean_start=True, user_properties=said)
+
+
+async def test_an_extra_connection_ends_no_link_and_brings_messages(door: Door) -> None:
+    subscriber = await door.peer("s")
+    await subscriber.subscribe(TopicFilter("a/#"))
+    link = await door.link("south-1", "south")
+    twin = await door.link("south-1", "south", connect=extra("twin"))
+    assert door.link_listener.links == 1
+    for each in (link, twin):
+        each.send(PublishPacket("a/x", b"1"))
+        assert (await subscriber.receive(PublishPacket)).payload == b"1"
+
+
+async def test_an_extra_connection_ends_its_own_one_before(door: Door) -> None:
+    first = await door.link("south-1", "south", connect=extra("twin"))
+    await door.link("south-1", "south", connect=extra("twin"))
+    assert int((await first.receive(DisconnectPacket)).reason_code) == 0x8E
+    assert await first.closed()
+
+
+async def test_a_peer_has_no_more_extra_connections_than_a_bound(door: Door) -> None:
+    link = await door.link("south-1", "south")
+    for which in ("straight", "twin"):
+        await door.link("south-1", "south", connect=extra(which))
+    third = await door.link("south-1", "south", connect=extra("third"))
+    assert await third.closed()
+    link.send(PublishPacket("a/x", b"1"))
+    assert door.link_listener.links == 1

@@ -24,6 +24,7 @@ from tocsin.core.links.incoming import (
     KEEP_ALIVE_MAX_S,
     PROBE_MAX_BYTES,
     PROBE_US,
+    PROPERTY_EXTRA,
     PROPERTY_PROBE,
     IncomingLink,
     LinkTimer,
@@ -195,6 +196,18 @@ def probed() -> IncomingLink:
     arrive(link, greeting(user_properties=PROBING))
     assert link.state == "probed"
     return link
+
+
+def test_an_extra_connection_says_which_one_it_is() -> None:
+    said = [("cluster", "north"), (PROPERTY_EXTRA, "twin")]
+    effects = arrive(opened(), greeting(user_properties=said))
+    assert LinkUp(cluster="north", extra="twin") in effects
+
+
+def test_an_extra_connection_has_a_short_name() -> None:
+    said = [("cluster", "north"), (PROPERTY_EXTRA, "x" * 17)]
+    effects = arrive(opened(), greeting(user_properties=said))
+    assert isinstance(effects[-1], Close) and effects[-1].reason_code == 0x82
 
 
 def test_a_probe_is_welcome_and_is_no_link() -> None:

@@ -35,3 +35,27 @@ def test_changes_add_up_to_the_total(came: list[tuple[int, int]]) -> None:
         if found is not None:
             told += found.change
             assert told == found.total == late
+
+
+def test_what_was_held_back_is_told_when_it_is_due() -> None:
+    lateness = Lateness()
+    lateness.came("a", 11, 10, 0)
+    lateness.came("a", 90, 10, 1)
+    assert lateness.due(TELL_US - 1) == []
+    assert lateness.due(TELL_US) == [("a", Late(2, 1, 90))]
+    assert lateness.due(2 * TELL_US) == []
+    assert lateness.is_told
+
+
+def test_messages_that_were_given_up_count_together() -> None:
+    lateness = Lateness()
+    assert lateness.came("a", 11, 10, 0, 5) == Late(5, 5, 11)
+    assert lateness.total == 5
+
+
+def test_what_is_forgotten_is_not_due() -> None:
+    lateness = Lateness()
+    lateness.came("a x", 2, 1, 0)
+    lateness.came("a x", 2, 1, 1)
+    lateness.forget("a ")
+    assert lateness.due(10 * TELL_US) == []

@@ -87,7 +87,7 @@ def build(
         OnceInOrder(strict),
         PlainOnce(plain),
         Bounded((ORIGIN,), deadline),
-        MissesTold(strict[0], sources, dict.fromkeys(TOPICS, BUDGET_MS * 1_000)),
+        MissesTold(strict[0], HOME, sources, dict.fromkeys(TOPICS, BUDGET_MS * 1_000)),
         Tells(ORIGIN, strict[0], sources),
         Heard(strict[0], sources),
         AllRunning(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from tocsin.broker.quality.copies import Copies
@@ -102,13 +102,16 @@ class Bounded(Invariant):
 
 
 class MissesTold(Invariant):
-    """A message that came later than the budget was told, to its subscriber and to its publisher, and nothing is told
-    that was not missed. Of a connection that stays."""
+    """A message that came later than the budget, or never though later ones of its publisher came, is told to the
+    subscriber, and nothing else is. A publisher whose broker lives is told of as much."""
 
     name = "every missed budget is told, and no other"
 
-    def __init__(self, sink: Sink, sources: Mapping[str, Source], budgets_us: Mapping[str, int]) -> None:
+    def __init__(
+        self, sink: Sink, home: str, sources: Mapping[str, Source], budgets_us: Mapping[str, int]
+    ) -> None:
         self._sink = sink
+        self._home = home  # its broker
         self._sources = sources
         self._budgets_us = budgets_us
 
@@ -121,8 +124,15 @@ class MissesTold(Invariant):
                 continue
             late = sum(each.delay_us > budget_us + NEAR_US and each.at_us < last_us for each in got)
             told = sum(each.said["change"] for each in self._sink.late if each.topic == topic)
-            if told < late:
-                self.broken(f"{late} messages of {topic} came late, and the subscriber was told of {told}")
+            gaps = sum(map(_gaps, _by_flow(each for each in got if each.at_us < last_us)))
+            if told < late + gaps:
+                words = f"{late} messages of {topic} came late and {gaps} were left out; {told} were told"
+                self.broken(words)
+            there = sum(each.said["change"] for each in source.late if each.said["peer"] == self._home)
+            if source.flow == 1 and there < late + gaps:
+                self.broken(
+                    f"{late + gaps} messages of {topic} were missed, and its publisher heard of {there}"
+                )
             doubtful = sum(each.delay_us > budget_us for each in got)
             first, came = min(each.sent_us for each in got), {(each.flow, each.number) for each in got}
             lost = sum(at_us >= first and key not in came for key, at_us in source.sent_us.items())
@@ -130,6 +140,17 @@ class MissesTold(Invariant):
                 self.broken(
                     f"{doubtful} messages of {topic} were late and {lost} never came; {told} were told"
                 )
+
+
+def _by_flow(got: Iterable[Got]) -> Collection[list[int]]:
+    found: dict[int, list[int]] = {}
+    for each in got:
+        found.setdefault(each.flow, []).append(each.number)
+    return found.values()
+
+
+def _gaps(numbers: list[int]) -> int:
+    return numbers[-1] - numbers[0] + 1 - len(numbers)
 
 
 class Heard(Invariant):
