@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from tocsin.broker.channels.backend_subscriptions import BackendSubscriptions
-from tocsin.core.access.crowd import SLICE
+from tocsin.core.access.admission import SLICE
 from tocsin.core.access.ownership import may_take
 from tocsin.core.budgets.session_quota import SessionQuota
 from tocsin.core.delivery.session_cell import SESSIONS

@@ -35,8 +35,16 @@ from tocsin.broker.entrance.registrar import ASKING_MAX, Registrar
 from tocsin.broker.forwarding.exchange import Exchange
 from tocsin.broker.survival.losses import Losses
 from tocsin.config import Limits
-from tocsin.core.access.admission import SERVER_BUSY, UNKNOWN, Admission, Origin, is_loopback, source_of
-from tocsin.core.access.crowd import BRIEF_US, Crowd
+from tocsin.core.access.admission import (
+    BRIEF_US,
+    SERVER_BUSY,
+    UNKNOWN,
+    Admission,
+    Crowd,
+    Origin,
+    is_loopback,
+    source_of,
+)
 from tocsin.core.rates import Bucket, Buckets
 from tocsin.core.session.limits import SessionLimits
 from tocsin.core.session.signals import (

@@ -1,4 +1,4 @@
-"""Admission: which clients may connect to a broker, and as which user.
+"""Admission: which clients may connect to a broker, as which user, and in which order when many come at once.
 
 A client is welcome while there is room (else it is told of a broker that has some, if one is known) who has
 
@@ -17,14 +17,28 @@ one without, and its name counts for nothing in the rules.
 A connection about **accounts** (``core.access.registration``) carries passwords that are chosen, in its packets. So it
 is let in where nobody can listen: over TLS, or on this machine. Names of users who registered begin with ``~``; nobody
 has such a name by a certificate.
+
+**A crowd.** When a broker is lost its clients come to its backup within a second. Each costs the broker a fraction of a
+millisecond, and meanwhile it has others to serve. So of the CONNECTs that arrive in one turn of the loop SLICE are
+answered at once, and the others wait in line (``Crowd``): SLICE of them in each of the next turns, with everybody
+else's packets in between.
+
+In line the healthy come first. **Sick** is a client or an address that was refused lately, whose handshake failed, or
+that comes and goes: it has FAULTS_MAX faults or more, and each fault is forgotten after FORGIVEN_US. A sick client is
+not refused, and waits only while others wait: SICK_SHARE places of every turn are for the sick, so that nobody waits
+for ever.
+
+Invariants of a crowd: nobody waits while there is a free place in a turn; each turn lets SLICE in at most; no more than
+REMEMBERED_MAX faults are remembered, the newest. Who waits is bounded by the listener: each has a socket.
 """
 
 from __future__ import annotations
 
 import ipaddress
+from collections import deque
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final, Generic, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -35,6 +49,12 @@ from tocsin.core.survival.homes import PROPERTY_STAY
 from tocsin.model.network import Scheme
 
 EVERY_ORIGIN: Final = "*"
+SLICE: Final = 32  # at 0.3 ms each some ten milliseconds of a turn
+SICK_SHARE: Final = 4  # of those, at least, if there are sick ones
+FAULTS_MAX: Final = 3  # within FORGIVEN_US: once or twice happens to everybody
+FORGIVEN_US: Final = 60_000_000
+BRIEF_US: Final = 2_000_000  # a connection that ends sooner is a fault
+REMEMBERED_MAX: Final = 10_000  # names with faults, some 150 B each
 PARSED_MAX: Final = 1_024  # addresses whose meaning is remembered: most clients come back, or from behind one
 
 CLIENT_ID_NOT_VALID: Final = 0x85
@@ -45,6 +65,7 @@ USE_ANOTHER_SERVER: Final = 0x9C
 RATE_EXCEEDED: Final = 0x9F
 
 Anonymous = Literal["loopback", "always", "never"]
+T = TypeVar("T")
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -217,3 +238,55 @@ def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
     except ValueError:
         return None
     return (isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped) or parsed
+
+
+class Crowd(Generic[T]):
+    """The clients that come to one broker. Tokens stand for those that wait."""
+
+    def __init__(self) -> None:
+        self._taken = 0  # places of this turn
+        self._well: deque[T] = deque()
+        self._sick: deque[T] = deque()
+        self._faults: dict[str, tuple[int, int]] = {}  # name → how many, and when the last; oldest first
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._well) + len(self._sick)
+
+    def comes(self, token: T, names: tuple[str, ...], now_us: int) -> bool:
+        """A client has come, which has these names (its id, its address): whether it is its turn at once."""
+        if self._taken < SLICE and not len(self):
+            self._taken += 1
+            return True
+        (self._sick if self.is_sick(names, now_us) else self._well).append(token)
+        return False
+
+    def turn(self) -> list[T]:
+        """A turn begins: those that are let in now."""
+        self._taken = 0
+        found: list[T] = []
+        sick = min(len(self._sick), max(SICK_SHARE, SLICE - len(self._well)))
+        while self._well and len(found) < SLICE - sick:
+            found.append(self._well.popleft())
+        while self._sick and len(found) < SLICE:
+            found.append(self._sick.popleft())
+        self._taken = len(found)
+        return found
+
+    # ── who is sick ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def fault(self, name: str, now_us: int) -> None:
+        """A client, or an address, was refused, failed its handshake, or came and went."""
+        if not name:
+            return
+        count, at_us = self._faults.pop(name, (0, now_us))
+        self._faults[name] = (count + 1 if now_us - at_us < FORGIVEN_US else 1, now_us)
+        if len(self._faults) > REMEMBERED_MAX:
+            del self._faults[next(iter(self._faults))]
+
+    def is_sick(self, names: tuple[str, ...], now_us: int) -> bool:
+        for name in names:
+            count, at_us = self._faults.get(name, (0, 0))
+            if count >= FAULTS_MAX and now_us - at_us < FORGIVEN_US:
+                return True
+        return False

@@ -23,7 +23,7 @@ and can change nothing.
 | ``state.snapshot`` | the state as bytes, and back |
 | **``leader``** | the work of the leading coordinator |
 | ``leader.lease``, ``election`` | its claim to lead, and the log's consent |
-| ``leader.drafting``, ``waits`` | commands become records; clearance: which brokers have to know first |
+| ``leader.drafting`` | commands become records; clearance: which brokers have to know first |
 | ``leader.broker_watch`` | heartbeats, answers, and lost brokers (``core.survival.detection``) |
 | ``leader.backup_planning``, ``rerouting`` | plans of backups and promotions; detours around cut links |
 | ``leader.snapshot_writer``, ``snapshot_reader`` | writing snapshots, and reading them slice by slice |

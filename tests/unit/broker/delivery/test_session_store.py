@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.broker.old_news import OldNews
 from tocsin.broker.delivery.session_store import HANDED, SessionReads, Sessions
-from tocsin.core.access.crowd import SLICE
+from tocsin.core.access.admission import SLICE
 from tocsin.core.delivery.stored_session import (
     SERVED_S,
     StoredSession,

@@ -11,7 +11,7 @@ from mqtt5 import ConnectPacket, PingReqPacket, PingRespPacket
 
 from tests.unit.broker.harness import Door, until
 from tocsin.config import Limits
-from tocsin.core.access.crowd import SLICE, Crowd
+from tocsin.core.access.admission import SLICE, Crowd
 from tocsin.wire.mqtt.codec import encode
 from tocsin.wire.mqtt.connect import V5
 

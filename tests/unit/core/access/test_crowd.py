@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tocsin.core.access.crowd import FAULTS_MAX, FORGIVEN_US, REMEMBERED_MAX, SICK_SHARE, SLICE, Crowd
+from tocsin.core.access.admission import FAULTS_MAX, FORGIVEN_US, REMEMBERED_MAX, SICK_SHARE, SLICE, Crowd
 
 
 def names(number: int) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from typing import Final
 from tocsin.core.coordination.leader.backup_planning import LOOK_US, PlanClock, PlanMade, WantPlan
 from tocsin.core.coordination.leader.balancing import DrainOrders
 from tocsin.core.coordination.leader.broker_watch import Attention, Presence
-from tocsin.core.coordination.leader.drafting import Draft, Drafter
+from tocsin.core.coordination.leader.drafting import ClearanceWaits, Cleared, Draft, Drafter
 from tocsin.core.coordination.leader.growth import Growth
 from tocsin.core.coordination.leader.pinning import Pins
 from tocsin.core.coordination.leader.placing import Placing
@@ -35,7 +35,6 @@ from tocsin.core.coordination.leader.promotions import Promotions, StandbyTold, 
 from tocsin.core.coordination.leader.recruiting import RESTART_US, Network, Recruiting
 from tocsin.core.coordination.leader.rerouting import Rerouting
 from tocsin.core.coordination.leader.timers import CoordinatorTimer
-from tocsin.core.coordination.leader.waits import ClearanceWaits, Cleared
 from tocsin.core.coordination.names import Options, StoreNames
 from tocsin.core.coordination.state.backups import NONE as NO_BACKUPS
 from tocsin.core.coordination.state.backups import able

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.core.coordination.leader.waits import FORGET_US, ClearanceWaits, Cleared
+from tocsin.core.coordination.leader.drafting import FORGET_US, ClearanceWaits, Cleared
 
 
 def test_all_that_are_concerned_have_to_see_their_notice() -> None:
