@@ -5,7 +5,8 @@ routing brokers in a cloud, 10 000 interests in 1 000 topics. *tiers* is the sta
 are encoded. *hubs* is the way before: a route names the first routing broker by name, so that all routes are compared
 when routing brokers change. Both run in this process, one after the other, ROUNDS times; the figures are medians.
 
-``tier_balance`` adds how alike members carry under a skewed load, by strategy.
+``tier_balance`` adds how alike members carry under a skewed load, by strategy; ``tier_origins`` what it saves that only
+brokers with publishers hold routes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from bench import tier_balance
+import msgspec
+
+from bench import tier_balance, tier_origins
 from tocsin.core.coordination.state.state import Outcome, State
 from tocsin.core.forwarding.routes import RouteChange
 from tocsin.core.tiers.placing import even
@@ -38,6 +41,7 @@ class Size:
     """How large the network is."""
 
     def __init__(self, edges: int, hubs: int, topics: int, interests: int) -> None:
+        self.topics = tuple(f"topic/{number}" for number in range(topics))
         self.hubs = [BrokerInfo(f"hub-{n:03}", TIER, Role.ROUTING, "127.0.0.1", n) for n in range(hubs)]
         self.edges = [
             BrokerInfo(f"edge-{n:03}", f"lan-{n:03}", Role.EDGE, "127.0.0.1", n) for n in range(edges)
@@ -45,7 +49,7 @@ class Size:
         # Each broker wants as many topics, and each topic is wanted at as many brokers.
         each = interests // edges
         self.wants = {
-            edge.id: tuple(f"topic/{(place * each + n) % topics}" for n in range(each))
+            edge.id: tuple(self.topics[(place * each + n) % topics] for n in range(each))
             for place, edge in enumerate(self.edges)
         }
 
@@ -93,8 +97,11 @@ def _order(route: Route) -> tuple[str, str, str]:
 # ── tiers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def network(size: Size) -> State:
+def network(size: Size, *, everywhere: bool = False) -> State:
+    """``everywhere``: as if every broker published every topic."""
     state = State()
+    if everywhere:
+        state.interest.plan.origins = tier_origins.Everywhere([each.id for each in size.edges])
     state.apply(0, (Elected("c", Limits(), 1),))
     for info in (*size.hubs, *size.edges):
         state.apply(0, (Said(info.id, 1, 1, (Joined(info),)),))
@@ -197,6 +204,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         balanced = tier_balance.compare(members, 2 if chosen.quick else tier_balance.SEEDS)
         tier_balance.show(members, balanced)
         results[f"balance, {members} members"] = {row.name: row.uneven for row in balanced}
+
+    def made(everywhere: bool) -> State:
+        return network(size, everywhere=everywhere)
+
+    compared = tier_origins.compare(size, made)
+    tier_origins.show(size, made, compared)
+    for name, ways in compared.items():
+        results |= {f"{name}, {way}": msgspec.structs.asdict(row) for way, row in ways.items()}
     RESULTS.mkdir(exist_ok=True)
     name = "tiers-quick.json" if chosen.quick else "tiers.json"
     (RESULTS / name).write_text(json.dumps(results, indent=2) + "\n")

@@ -39,6 +39,7 @@ TEENS: Final = [
     "fourteen",
     "fifteen",
     "sixteen",
+    "seventeen",
 ]
 NUMBERS: Final = {word: number for number, word in enumerate(TEENS)} | {
     f"{tens}{f'-{ones}' if ones else ''}": value + number

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 import pytest
 
 from tests.sim.search import seeds_from
 from tocsin.broker.links.turned import OutwardCall
+from tocsin.broker.streams.registry import StreamRegistry
 from tocsin.broker.tiers.carrying import Carrying
 from tocsin.broker.tiers.held import HeldSlots
 from tocsin.core.coordination.leader.placing import NOTHING, Placing
 from tocsin.core.coordination.participant import network_view
+from tocsin.core.coordination.state.interest import Interest
+from tocsin.core.forwarding.origins import Origins
 from tocsin.core.forwarding.routes import RoutePlan
 from tocsin.core.forwarding.table import ForwardingTable
 from tocsin.core.tiers.slots import Slots, gate_of, is_gate, slot_of
@@ -36,6 +40,7 @@ ORDER = "no message overtakes another"
 FLOW = "every message comes soon"
 ALIKE = "members carry alike"
 AGREED = "brokers send over the carriers of the log"
+NEW = "no message of a new stream is lost"
 
 
 def test_some_seeds_break_nothing() -> None:
@@ -83,6 +88,10 @@ ALONE = Situation(  # nobody leads when the routing broker is lost
         *(Crash(at_us=15 * SECOND, for_us=4 * SECOND, node=each) for each in tiers.COORDINATORS),
         *LOSING.plan,
     ),
+)
+
+LEADERLESS = Situation(
+    (), tuple(Crash(at_us=15 * SECOND, for_us=25 * SECOND, node=each) for each in tiers.COORDINATORS)
 )
 
 HOT = Situation(hot=True)
@@ -234,6 +243,34 @@ def kept_topics(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SlotTable, "part", keep)
 
 
+def belated_routes(patch: pytest.MonkeyPatch) -> None:
+    """A broker is told its routes for a new stream with the next change, after it was told that the way is clear."""
+    publish, before = Interest.publish, WeakKeyDictionary[Interest, list[Any]]()
+
+    def later(self: Interest, placed: Any, now_us: int) -> None:
+        due, before[self] = before.get(self, []), list(placed)
+        publish(self, due, now_us)
+
+    patch.setattr(Interest, "publish", later)
+
+
+def first_to_go(patch: pytest.MonkeyPatch) -> None:
+    """The routes for a topic go with the first of its publishers at a broker, though there are others."""
+    cease = Origins.cease
+
+    def at_once(self: Origins, topic: str, broker: str, now_us: int) -> None:
+        if self._at.get(topic, {}).get(broker):
+            self._at[topic][broker] = 1
+            cease(self, topic, broker, now_us)
+
+    patch.setattr(Origins, "cease", at_once)
+
+
+def trusting(patch: pytest.MonkeyPatch) -> None:
+    """A broker takes a topic for one that the coordinator knows as soon as a client publishes on it."""
+    patch.setattr(StreamRegistry, "is_registered", lambda self, topic: topic in self._publishers)
+
+
 PLANTED: list[tuple[Plant, tuple[str, ...], Situation]] = [
     (two_carriers, (ONCE,), CALM),
     (no_pause, (ORDER,), MOVING),
@@ -249,6 +286,9 @@ PLANTED: list[tuple[Plant, tuple[str, ...], Situation]] = [
     (kept_topics, (ONE,), HOT_LOSING),
     (dialled_anyway, (FLOW,), CALM),
     (turned_once, (FLOW,), LOSING),
+    (belated_routes, (NEW,), CALM),
+    (first_to_go, (NEW,), CALM),
+    (trusting, (NEW,), LEADERLESS),
 ]
 
 
@@ -269,8 +309,8 @@ def test_a_planted_bug_is_found(
 
 @pytest.mark.parametrize(
     "situation",
-    [CALM, MOVING, LOSING, ALONE, HOT, HOT_LOSING],
-    ids=["calm", "moving", "losing", "alone", "hot", "hot and losing"],
+    [CALM, MOVING, LOSING, ALONE, LEADERLESS, HOT, HOT_LOSING],
+    ids=["calm", "moving", "losing", "alone", "leaderless", "hot", "hot and losing"],
 )
 def test_without_a_bug_the_same_situations_break_nothing(situation: Situation) -> None:
     assert situation.broken(0) is None

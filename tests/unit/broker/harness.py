@@ -11,7 +11,7 @@ import socket
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import Any, Self, TypeVar, cast
 
 import msgspec
@@ -92,6 +92,7 @@ def security_of(broker: str) -> LinkSecurity:
 def exchange_of(outbox: Outbox, make_link: Callable[[BrokerInfo], Link]) -> Exchange:
     """An exchange by itself: nothing durable, no channels, no streams."""
     nothing: Any = None
+    registry: Any = SimpleNamespace(is_registered=lambda topic: False)
     return Exchange(
         outbox,
         LinkPool(lambda peer, quiet, watcher: make_link(peer)),
@@ -100,7 +101,7 @@ def exchange_of(outbox: Outbox, make_link: Callable[[BrokerInfo], Link]) -> Exch
         nothing,
         nothing,
         nothing,
-        nothing,
+        registry,
         nothing,
         network=NETWORK,
         own=OWN,

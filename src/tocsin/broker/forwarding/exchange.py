@@ -40,6 +40,7 @@ from tocsin.core.budgets.budget import Budget
 from tocsin.core.channels.channel_filter import ChannelFilter
 from tocsin.core.coordination.participant.signals import (
     ChangesKnown,
+    ChangesRouted,
     ChangesSettled,
     DemandKnown,
     DetoursChanged,
@@ -192,8 +193,11 @@ class Exchange:
         self._channels = channels
         self.links = self.peers.links
         self._table: ForwardingTable[Client] = ForwardingTable(
-            permits=_permits, stirred=lambda: self.queries.demands.stirred()
+            permits=_permits,
+            stirred=lambda: self.queries.demands.stirred(),
+            registered=registry.is_registered,
         )
+        registry.reregistered = self._table.reregister
         self.words = Words(bus)
         self.requests = Requests(
             network,
@@ -681,6 +685,7 @@ class Exchange:
                 self.registry.described(streams, whole=whole)
             case StreamRefused(subject=query, problem=problem, ticket=0):
                 self.queries.refuse(query, problem)
+                self.registry.unregister(query)  # or it is a stream that was declared once more
             case StreamRefused(subject=topic, problem=problem, ticket=ticket):
                 self.registry.refuse(ticket, topic, problem)
             case DetoursChanged(around=around):
@@ -689,6 +694,8 @@ class Exchange:
                 self.registry.settle(ticket)
             case ChangesKnown(ticket=ticket):
                 self.registry.clear(ticket)
+            case ChangesRouted(ticket=ticket, anew=anew):
+                self.registry.routed(ticket, anew=anew)
             case _:
                 raise AssertionError(f"no way to carry out {effect}")
 

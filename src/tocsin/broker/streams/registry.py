@@ -4,6 +4,9 @@ Every change has a ticket (``core.coordination.participant.signals``): messages 
 (``core.streams.machine``), and the client is answered when it is settled and clear: it is kept, and in force
 everywhere.
 
+A topic is **registered** while a client here publishes on it of which the coordinator knows that, in this incarnation,
+and all routes that follow are here. Messages on other topics go to every tier (``core.forwarding.origins``).
+
 The metadata of streams that are published here are known (``metadata``), so that messages can carry them;
 ``core.streams.metadata`` decides which of several statements counts.
 
@@ -96,7 +99,14 @@ class StreamRegistry:
         self._message_log = log
         self.metadata = StreamMetadata()
         self._tickets = ChangeNumbers()
-        self._publishers: dict[str, dict[Client, None]] = {}  # topic → who publishes on it here
+        # Topic → who publishes on it here, and under which ticket that was declared; 0: it was not yet.
+        self._publishers: dict[str, dict[Client, int]] = {}
+        self._routed = 0  # changes up to this ticket have their routes
+        self._coming: deque[tuple[int, str]] = deque()  # tickets that have not, and the topics
+        self._refused: set[str] = set()  # topics that the coordinator has refused since this broker joined
+        self.reregistered: Callable[[Iterable[str] | None], None] = (
+            _nothing  # told of topics that were; None: any
+        )
         self._cleared = 0
         self._waiting: dict[int, Done] = {}  # by ticket, the lowest first
         self._held: deque[tuple[int, WaitingMessages]] = deque()  # the waiters for each ticket
@@ -159,13 +169,15 @@ class StreamRegistry:
         if self._epochs.get(client) == epoch:
             del self._epochs[client]
 
-    def ended(self, client: Client, topics: Iterable[str], expiry_s: int) -> None:
+    def ended(self, client: Client, topics: Collection[str], expiry_s: int) -> None:
         """A connection of which the coordinator knows is over, and all that it published is in the log."""
         for topic in topics:
             self._publishers[topic].pop(client, None)
             if not self._publishers[topic]:
                 del self._publishers[topic]
+                self._refused.discard(topic)
                 self.metadata.ceased(topic)
+        self.reregistered(topic for topic in topics if not self.is_registered(topic))
         name, epoch, after = client.client_id, client.epoch, self._message_log.newest
         gone = ClientAway(name, expiry_s, after, epoch) if expiry_s else ClientGone(name, after, epoch)
         self._say(self._tickets.next(), gone)
@@ -188,6 +200,9 @@ class StreamRegistry:
         self._tickets.declared(declared.ticket, topic, diff)
         self._tell([self.metadata.declared(topic, diff, declared.ticket)])
         self._held.append((declared.ticket, held))
+        if declared.publishes and not self._publishers[topic][client]:
+            self._publishers[topic][client] = declared.ticket
+            self._coming.append((declared.ticket, topic))
         name = client.client_id if declared.publishes else ""
         changes = ((topic, None if diff is None else dict(diff)),)
         self._say(
@@ -212,7 +227,7 @@ class StreamRegistry:
 
     def publishes(self, topic: str, client: Client) -> None:
         """One client more publishes on a topic. Its session's metadata count until more is known."""
-        self._publishers.setdefault(topic, {})[client] = None
+        self._publishers.setdefault(topic, {})[client] = 0
         delivery = client.delivery
         self.metadata.published(topic, delivery.streams.get(topic), unkept=delivery.is_unkept(topic))
         keys = self.metadata.of(topic) or {}
@@ -250,8 +265,37 @@ class StreamRegistry:
         while self._waiting and (first := next(iter(self._waiting))) <= done:
             self._waiting.pop(first)(None)
 
+    def is_registered(self, topic: str) -> bool:
+        """Whether the routes for messages of a topic are all here."""
+        publishers = self._publishers.get(topic)
+        if publishers is None or topic in self._refused:
+            return False
+        return any(0 < ticket <= self._routed for ticket in publishers.values())
+
+    def routed(self, ticket: int, *, anew: bool) -> None:
+        """The routes for changes up to this ticket are here; ``anew``: this broker joins once more, with no others."""
+        if anew or not self._routed:
+            self._routed = ticket
+            if anew:
+                self._refused.clear()
+            self._coming = deque(each for each in self._coming if each[0] > ticket)
+            self.reregistered(None)
+            return
+        self._routed = max(ticket, self._routed)
+        came = []
+        while self._coming and self._coming[0][0] <= ticket:
+            came.append(self._coming.popleft()[1])
+        self.reregistered(came)
+
+    def unregister(self, topic: str) -> None:
+        """The coordinator does not take a topic as a stream of this broker."""
+        if topic in self._publishers:
+            self._refused.add(topic)
+            self.reregistered((topic,))
+
     def refuse(self, ticket: int, topic: str, problem: str) -> None:
         """The coordinator refused metadata of a stream."""
+        self.unregister(topic)
         waiting = self._waiting.pop(ticket, None)
         if waiting is not None:
             waiting(problem)
@@ -278,6 +322,10 @@ class StreamRegistry:
         """The broker stops: nothing waits any more."""
         while self._held:
             self.clear(self._tickets.last)
+
+
+def _nothing(topics: Iterable[str] | None) -> None:
+    pass
 
 
 def will_id(prefix: str) -> str:

@@ -16,6 +16,11 @@ routes for what arrives over a link. An origin route into another cluster names 
 (``core.tiers.ways`` chooses one for each message). Every member has transit routes to all brokers for whose clusters
 the tier carries, so that any of them can carry any message.
 
+A broker has the route of a filter to a tier only while it **publishes** in the filter's scope (``origins``). For what a
+broker publishes on topics that the coordinator does not know as its streams (wills, streams beyond a bound, all while
+nobody leads) it has one route more to each tier that carries for somebody: UNREGISTERED. Messages that take it are
+dropped by the member if nobody wants them.
+
 No message comes twice, and none goes in circles:
 
 - what arrives over a link never takes an origin route;
@@ -28,9 +33,11 @@ Only this is kept: how many brokers of each **cluster** want a filter, and which
 out once for each cluster, and the brokers that it concerns alike share one ``RouteChange``.
 
 Cost: an interest that comes or goes costs the clusters that want it, and one reference for each broker that it
-concerns. A broker that comes costs the distinct filters of the network once. A routing broker that comes or goes
-changes nobody else's routes, unless it is the first or the last of a tier, or another tier is the largest by that:
-then all routes are compared (brokers × filters).
+concerns: those of its cluster, the members of its tier, and those that publish in its scope. A topic that comes or goes
+at a broker costs the filters of the scopes that it is the first or the last of there. A broker that comes costs the
+distinct filters of the network once. A routing broker that comes or goes changes nobody else's routes, unless it is
+the first or the last of a tier, or another tier is the largest by that: then all routes are compared (brokers ×
+filters).
 """
 
 from __future__ import annotations
@@ -40,10 +47,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from tocsin.core.forwarding.origins import EVERYWHERE, UNREGISTERED, Origins, scope_of, scopes_of_topic
 from tocsin.core.tiers.slots import gate_of
 from tocsin.model.network import BrokerInfo, Role, Route, Scope
 
 MEMBERS_MAX = 255  # that carry in one tier: the first by id (``wire.internal.slots``)
+
+_ByBroker = dict[str, list[Route]]
 
 
 class RouteChange(msgspec.Struct, frozen=True):
@@ -76,8 +86,10 @@ class RoutePlan:
         self._clusters: dict[str, dict[str, None]] = {}  # cluster → its brokers
         self._wants: dict[str, Counter[str]] = {}  # cluster → filters, and how many of its brokers want each
         self._wanting: dict[str, dict[str, None]] = {}  # filter → the clusters that want it
+        self._scopes: dict[str, dict[str, None]] = {}  # scope → the filters of it that somebody wants
         self._shunned: frozenset[str] = frozenset()  # routing brokers that other clusters do not reach
         self._layout = _Layout()
+        self.origins = Origins()
 
     @property
     def brokers(self) -> Mapping[str, BrokerInfo]:
@@ -96,7 +108,11 @@ class RoutePlan:
         return frozenset(self._interests.get(broker_id, ()))
 
     def routes(self, broker_id: str) -> frozenset[Route]:
-        return frozenset(self._routes(broker_id, {})) if broker_id in self._brokers else frozenset()
+        return frozenset(self._routes(broker_id)) if broker_id in self._brokers else frozenset()
+
+    def routes_for(self, broker_id: str, topic: str) -> frozenset[Route]:
+        """The routes of a broker, as they would be if it published on a topic."""
+        return self.routes(broker_id) | self._gates(broker_id, scopes_of_topic(topic))
 
     def tier_for(self, cluster: str) -> str:
         """The tier that carries for a cluster; empty: none does."""
@@ -195,13 +211,32 @@ class RoutePlan:
         gone = sorted(set(removed) & have.keys())
         if not fresh and not gone:
             return {}
+        wants = self._wants[self._brokers[broker_id].cluster]
+        wanted = bool(wants)
         minus = [have[each] for each in gone], self._over_tier(broker_id, gone)
         for each in gone:
             del have[each]
         self._count(broker_id, gone, -1)
         self._want(broker_id, fresh)
         plus = [have[each] for each in fresh], self._over_tier(broker_id, fresh)
+        if wanted is not bool(wants):
+            self._reach(broker_id, (minus if wanted else plus)[1])
         return self._spread(broker_id, plus, minus)
+
+    def publish(self, topic: str, broker_id: str) -> dict[str, RouteChange]:
+        """A client more publishes on a topic at a broker, which need not be known."""
+        return self._turn(broker_id, self.origins.publish(topic, broker_id), came=True)
+
+    def touch(self, topic: str, broker_id: str, now_us: int) -> dict[str, RouteChange]:
+        """A client may have published there, and is elsewhere by now."""
+        return self._turn(broker_id, self.origins.touch(topic, broker_id, now_us), came=True)
+
+    def lapse(self, now_us: int) -> dict[str, RouteChange]:
+        """End what was published until some time ago, and is no more."""
+        changes: dict[str, RouteChange] = {}
+        for broker, scopes in self.origins.lapse(now_us):
+            changes.update(self._turn(broker, scopes, came=False))
+        return changes
 
     def shun(self, hubs: Iterable[str]) -> dict[str, RouteChange]:
         """These routing brokers, and no others, carry nothing."""
@@ -219,53 +254,105 @@ class RoutePlan:
 
     # ── what an interest does ───────────────────────────────────────────────────────────────────────────────
 
-    def _over_tier(self, broker: str, filters: Sequence[str]) -> dict[str, list[Route]]:
-        """The routes to its cluster's tier that these interests of a broker need, and nothing else does: for brokers of
-        each other cluster, and under the empty name for those of the clusters that are not named."""
+    def _over_tier(self, broker: str, filters: Sequence[str]) -> _ByBroker:
+        """The routes to its cluster's tier that these interests of a broker need, and nothing else does: for each
+        broker that publishes in their scopes."""
         cluster = self._brokers[broker].cluster
         tier = self._layout.serving[cluster]
-        found: dict[str, list[Route]] = {"": []}
+        found: _ByBroker = {}
         if not tier:
             return found
-        serving, gate = self._layout.serving, gate_of(tier)
+        serving = self._layout.serving
         for each in filters:
             if self._wants[cluster][each] > 1:
                 continue
             others = [name for name in self._wanting[each] if name != cluster and serving[name] == tier]
-            if not others:
-                found[""].append(Route(Scope.ORIGIN, gate, each))
-            elif len(others) == 1:
-                found.setdefault(others[0], []).append(Route(Scope.ORIGIN, gate, each))
+            if len(others) < 2:
+                self._tell_senders(found, cluster, tier, each, others)
         return found
 
+    def _reach(self, broker: str, found: _ByBroker) -> None:
+        """A broker's cluster wants something for the first time, or does no more: what that does to the routes of
+        topics that nobody registered."""
+        cluster = self._brokers[broker].cluster
+        tier = self._layout.serving[cluster]
+        if tier:
+            serving = self._layout.serving
+            others = [
+                name
+                for name, wants in self._wants.items()
+                if wants and name != cluster and serving[name] == tier
+            ]
+            if len(others) < 2:
+                self._tell_senders(found, cluster, tier, UNREGISTERED, others)
+
+    def _tell_senders(
+        self, found: _ByBroker, cluster: str, tier: str, wanted: str, others: Sequence[str]
+    ) -> None:
+        """Add the route of what a cluster wants for the brokers that need it by that alone; ``others``: the cluster
+        that wants it as well, if there is one."""
+        route, scope = Route(Scope.ORIGIN, gate_of(tier), wanted), scope_of(wanted)
+        members, brokers = self._layout.all_members[tier], self._brokers
+        if others:
+            there = self._clusters[others[0]]
+            senders = [each for each in there if each not in members and self.origins.holds(scope, each)]
+        else:
+            publishing = brokers if scope == EVERYWHERE else self.origins.brokers(scope)
+            senders = [
+                each
+                for each in publishing
+                if each not in members and each in brokers and brokers[each].cluster != cluster
+            ]
+        for each in senders:
+            found.setdefault(each, []).append(route)
+
     def _spread(
-        self,
-        broker: str,
-        plus: tuple[list[Route], dict[str, list[Route]]],
-        minus: tuple[list[Route], dict[str, list[Route]]],
+        self, broker: str, plus: tuple[list[Route], _ByBroker], minus: tuple[list[Route], _ByBroker]
     ) -> dict[str, RouteChange]:
         """What comes and goes for each broker; those that are alike share it."""
         own = self._brokers[broker].cluster
         tier = self._layout.serving[own]
         straight = RouteChange(tuple(plus[0]), tuple(minus[0]))
-        changes: dict[str, RouteChange] = {}
-        for cluster, brokers in self._clusters.items():
-            if cluster == own or not tier:
-                alike = straight
-            else:
-                came = (*plus[1][""], *plus[1].get(cluster, ()))
-                went = (*minus[1][""], *minus[1].get(cluster, ()))
-                alike = RouteChange(came, went)
-            if alike.added or alike.removed:
-                changes.update(dict.fromkeys(brokers, alike))
-        if tier:
-            onward = [
-                tuple(Route(Scope.TRANSIT, broker, each.filter) for each in way[0]) for way in (plus, minus)
-            ]
-            both = RouteChange((*plus[0], *onward[0]), (*minus[0], *onward[1]))
-            changes.update(dict.fromkeys(sorted(self._layout.all_members[tier]), both))
+        if not tier:
+            changes = dict.fromkeys(self._brokers, straight)
+            changes.pop(broker, None)
+            return changes
+        changes = dict.fromkeys(self._clusters[own], straight)
+        alike: dict[tuple[tuple[int, ...], tuple[int, ...]], RouteChange] = {}  # by identity of the routes
+        for each in {**plus[1], **minus[1]}:
+            came, went = plus[1].get(each, ()), minus[1].get(each, ())
+            key = tuple(map(id, came)), tuple(map(id, went))
+            change = alike.get(key)
+            if change is None:
+                change = alike[key] = RouteChange(tuple(came), tuple(went))
+            changes[each] = change
+        onward = [
+            tuple(Route(Scope.TRANSIT, broker, each.filter) for each in way[0]) for way in (plus, minus)
+        ]
+        both = RouteChange((*plus[0], *onward[0]), (*minus[0], *onward[1]))
+        changes.update(dict.fromkeys(sorted(self._layout.all_members[tier]), both))
         changes.pop(broker, None)
         return changes
+
+    def _turn(self, broker: str, scopes: Sequence[str], *, came: bool) -> dict[str, RouteChange]:
+        """A broker publishes in these scopes from now on, or does no more."""
+        if not scopes or broker not in self._brokers:
+            return {}
+        routes = tuple(sorted(self._gates(broker, scopes), key=_route_order))
+        return {broker: RouteChange(*((routes, ()) if came else ((), routes)))} if routes else {}
+
+    def _gates(self, broker: str, scopes: Iterable[str]) -> set[Route]:
+        """A broker's routes to tiers for the filters of these scopes."""
+        cluster = self._brokers[broker].cluster
+        own = self._layout.tier_of.get(broker, "")
+        serving = self._layout.serving
+        return {
+            Route(Scope.ORIGIN, gate_of(tier), wanted)
+            for scope in scopes
+            for wanted in self._scopes.get(scope, ())
+            for name in self._wanting[wanted]
+            if name != cluster and (tier := serving[name]) and tier != own
+        }
 
     # ── who is there, and wants what ────────────────────────────────────────────────────────────────────────
 
@@ -295,13 +382,20 @@ class RoutePlan:
             count = wants[each] + by
             if count:
                 wants[each] = count
-                self._wanting.setdefault(each, {})[cluster] = None
+                if each not in self._wanting:
+                    self._wanting[each] = {}
+                    self._scopes.setdefault(scope_of(each), {})[each] = None
+                self._wanting[each][cluster] = None
                 continue
             wants.pop(each, None)
             clusters = self._wanting[each]
             clusters.pop(cluster, None)
             if not clusters:
                 del self._wanting[each]
+                alike = self._scopes[scope := scope_of(each)]
+                del alike[each]
+                if not alike:
+                    del self._scopes[scope]
 
     # ── the rule ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -350,12 +444,12 @@ class RoutePlan:
             and len(before.tier_of.keys() ^ after.tier_of.keys()) <= 1
         )
 
-    def _routes(self, broker: str, known: dict[str, set[Route]]) -> set[Route]:
-        """All routes of a broker. ``known``: those into other clusters, by cluster, of brokers that are no members."""
+    def _routes(self, broker: str) -> set[Route]:
+        """All routes of a broker."""
         cluster = self._brokers[broker].cluster
         tier = self._layout.tier_of.get(broker, "")
+        found = self._outward(broker, tier)
         if tier:
-            found = self._outward(broker, tier)
             found.update(
                 Route(Scope.TRANSIT, each, wanted)
                 for served, serving in self._layout.serving.items()
@@ -364,10 +458,6 @@ class RoutePlan:
                 if each != broker
                 for wanted in self._interests[each]
             )
-        else:
-            if cluster not in known:
-                known[cluster] = self._outward(broker, "")
-            found = set(known[cluster])
         for each in self._clusters[cluster]:
             if each != broker:
                 found.update(self._interests[each].values())
@@ -375,7 +465,8 @@ class RoutePlan:
 
     def _outward(self, broker: str, own: str) -> set[Route]:
         """The routes of a broker, perhaps a member of a tier, into other clusters."""
-        found: set[Route] = set()
+        holds = self.origins.holds
+        found = self._gates(broker, (scope for scope in self._scopes if holds(scope, broker)))
         for cluster, brokers in self._clusters.items():
             if cluster == self._brokers[broker].cluster:
                 continue
@@ -383,14 +474,12 @@ class RoutePlan:
             if not tier or tier == own:
                 for each in brokers:
                     found.update(self._interests[each].values())
-            else:
-                gate = gate_of(tier)
-                found.update(Route(Scope.ORIGIN, gate, each) for each in self._wants[cluster])
+            elif self._wants[cluster]:
+                found.add(Route(Scope.ORIGIN, gate_of(tier), UNREGISTERED))
         return found
 
     def _all_routes(self) -> dict[str, set[Route]]:
-        known: dict[str, set[Route]] = {}
-        return {broker: self._routes(broker, known) for broker in self._brokers}
+        return {broker: self._routes(broker) for broker in self._brokers}
 
     def _rebuilt(self, before: Mapping[str, set[Route]]) -> dict[str, RouteChange]:
         """The tiers are others: what that does to everybody's routes."""

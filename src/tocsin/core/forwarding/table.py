@@ -31,6 +31,9 @@ different filters of a broker's clients, has the participant told as they come a
 The shell reads this table directly and makes no effect object for a message; the table never knows a message. With the
 answer for a topic it keeps a ``Tally``, in which the shell counts the bytes of messages (``core.forwarding.tallies``).
 
+A broker's routes to tiers are those of the topics of its **streams**. A topic that is none (``registered``), as far as
+the coordinator's notices say, takes the routes of UNREGISTERED as well (``core.forwarding.origins``).
+
 Invariants: a trie node exists only while a filter needs it; an ``Audience`` is one object for one tuple of
 targets, so that topics with the same subscribers share whatever the shell attaches to it.
 """
@@ -38,7 +41,7 @@ targets, so that topics with the same subscribers share whatever the shell attac
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
@@ -46,6 +49,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from tocsin.core.filters import RequestFilter, SharedFilter, TopicFilter, interest_of
+from tocsin.core.forwarding.origins import UNREGISTERED
 from tocsin.core.forwarding.tallies import Tallies, Tally, TallySource
 from tocsin.core.streams.demand import Demand
 from tocsin.core.streams.query_subscriptions import Inquiries
@@ -215,8 +219,10 @@ class ForwardingTable(Generic[Target]):
         self,
         permits: Callable[[Target, str], bool] | None = None,
         stirred: Callable[[], None] | None = None,
+        registered: Callable[[str], bool] | None = None,
     ) -> None:
         self._permits = permits  # whether a target may receive a topic; None: all may all
+        self._registered = registered  # whether routes for messages of a topic are all here; None: never
         self.demand: Demand[Hashable] = Demand(self._wanting, stirred)  # of targets, and of queries by id
         self._root: _Node[Target] = _Node()
         self._leaves: dict[str, _Leaf[Target]] = {}
@@ -319,6 +325,16 @@ class ForwardingTable(Generic[Target]):
             self._touch(wanted)
             self._prune(wanted)
 
+    def reregister(self, topics: Iterable[str] | None) -> None:
+        """Other topics than before are registered: these, or any."""
+        if UNREGISTERED not in self._leaves:
+            return
+        if topics is None:
+            self.forget()
+            return
+        for topic in topics:
+            self._forget_topic(topic)
+
     def lead(self, leads: Leads) -> None:
         """Routes of these scopes to these peers lead to those named; all others straight to their peers."""
         if leads != self._leads:
@@ -374,6 +390,9 @@ class ForwardingTable(Generic[Target]):
         routes: dict[tuple[Scope, str], None] = {}
         for leaf in leaves:
             routes.update(leaf.routes)
+        unregistered = self._leaves.get(UNREGISTERED)
+        if unregistered is not None and not (self._registered and self._registered(topic)):
+            routes.update(unregistered.routes)
         plain = []
         identified = []
         no_local = []
@@ -545,7 +564,7 @@ class ForwardingTable(Generic[Target]):
     def _touch(self, wanted: Interest) -> None:
         """Forget what the filter may have resolved: one topic, or, with a wildcard, all of them."""
         topic_filter = wanted.pattern
-        if "+" in topic_filter or "#" in topic_filter:
+        if "+" in topic_filter or "#" in topic_filter or topic_filter == UNREGISTERED:
             self.forget()
         else:
             self._forget_topic(topic_filter)

@@ -9,6 +9,7 @@ from itertools import pairwise, permutations
 from tocsin.core.coordination.leader.rerouting import REFRESH_US, Rerouting
 from tocsin.core.coordination.participant.network_view import NetworkView
 from tocsin.core.coordination.state.state import State
+from tocsin.core.forwarding.origins import UNREGISTERED
 from tocsin.core.machine import Effect, Send
 from tocsin.core.tiers.slots import is_gate, slot_of
 from tocsin.model.network import BrokerInfo, Role, Scope
@@ -102,9 +103,9 @@ class Network:
         return got
 
     def named(self, broker: str, scope: Scope, topic: str) -> set[str]:
-        """The brokers and tiers that routes name."""
-        routes = self.pictures[broker].routes
-        return {each.peer for each in routes if each.scope is scope and each.filter == topic}
+        """The brokers and tiers that routes name, for topics that are no streams."""
+        routes, filters = self.pictures[broker].routes, (topic, UNREGISTERED)
+        return {each.peer for each in routes if each.scope is scope and each.filter in filters}
 
     def peers(self, broker: str, scope: Scope, topic: str) -> list[str]:
         """The brokers that routes lead to."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import product
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tocsin.core.forwarding.origins import LINGER_US, UNREGISTERED
 from tocsin.core.forwarding.routes import RoutePlan
 from tocsin.core.tiers.slots import MARK, is_gate
 from tocsin.model.network import BrokerInfo, Role, Route, Scope
@@ -27,7 +29,8 @@ def copies(plan: RoutePlan, origin: str, topic: str) -> list[tuple[str, int]]:
 
 def over_each_member(plan: RoutePlan, origin: str, topic: str) -> list[tuple[str, list[tuple[str, int]]]]:
     """The same for each choice of members that carry."""
-    routes = {r.peer for r in plan.routes(origin) if r.scope is Scope.ORIGIN and r.filter == topic}
+    filters = (topic,) if plan.origins.holds(topic, origin) else (topic, UNREGISTERED)
+    routes = {r.peer for r in plan.routes(origin) if r.scope is Scope.ORIGIN and r.filter in filters}
     straight = sorted(each for each in routes if not is_gate(each))
     gates = sorted(each for each in routes if is_gate(each))
     found = []
@@ -183,6 +186,7 @@ def test_a_hubs_users_are_the_brokers_whose_routes_lead_to_its_tier(
     without = {f"b{n}" for n in shunned} & set(hubs)
     plan = RoutePlan()
     for info, (_, _, wants) in zip(infos, drawn, strict=True):
+        plan.publish("t", info.id)
         plan.join(info, ("t",) if wants else ())
     plan.shun(without)
     for hub in hubs:
@@ -209,6 +213,8 @@ steps = st.one_of(
     st.tuples(st.just("leave"), names),
     st.tuples(st.just("shun"), names),
     st.tuples(st.just("change"), names, topics, topics),
+    st.tuples(st.just("publish"), names, st.sampled_from("abc")),
+    st.tuples(st.just("cease"), names, st.sampled_from("abc"), st.booleans()),
 )
 
 
@@ -219,6 +225,8 @@ def test_whatever_happens_each_interested_broker_gets_one_copy_within_two_hops(
 ) -> None:
     plan = RoutePlan()
     told: dict[str, set[Route]] = {}
+    published: Counter[tuple[str, str]] = Counter()
+    now_us = 0
     for step in story:
         name = str(step[1])
         if step[0] == "join":
@@ -230,6 +238,15 @@ def test_whatever_happens_each_interested_broker_gets_one_copy_within_two_hops(
         elif step[0] == "leave":
             changes = plan.leave(name)
             told.pop(name, None)
+        elif step[0] == "publish":
+            changes = plan.publish(str(step[2]), name)
+            published[name, str(step[2])] += 1
+        elif step[0] == "cease":
+            now_us += LINGER_US
+            if published[name, str(step[2])]:
+                published[name, str(step[2])] -= 1
+                plan.origins.cease(str(step[2]), name, now_us)
+            changes = plan.lapse(now_us) if step[3] else {}
         elif name in plan.brokers:
             changes = plan.change(name, step[2], step[3])  # type: ignore[arg-type]
         else:
@@ -240,6 +257,7 @@ def test_whatever_happens_each_interested_broker_gets_one_copy_within_two_hops(
             assert routes >= set(change.removed), "only announced routes are withdrawn"
             routes.update(change.added)
             routes.difference_update(change.removed)
+    assert all(plan.origins.holds(topic, name) for (name, topic), count in published.items() if count)
     for origin in plan.brokers:
         senders = {each for each in plan.brokers if any(r.peer == origin for r in plan.routes(each))}
         assert sorted(plan.senders(origin)) == sorted(senders)

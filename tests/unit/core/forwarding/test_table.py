@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from tocsin.core.forwarding.origins import UNREGISTERED
 from tocsin.core.forwarding.table import ForwardingTable, Subscription
 from tocsin.model.network import Route, Scope
 from tocsin.wire.mqtt.topics import matches
@@ -175,3 +176,22 @@ def test_a_member_without_the_right_to_a_topic_gets_none_of_it() -> None:
         table.subscribe(target, "$share/g/a/#", Subscription())
     assert [target for target, _ in table.resolve("a/1").shares[0].members] == ["y"]
     assert [target for target, _ in table.resolve("a/2").shares[0].members] == ["x", "y"]
+
+
+def test_what_is_no_registered_stream_goes_to_every_tier() -> None:
+    registered: set[str] = set()
+    table: ForwardingTable[int] = ForwardingTable(registered=registered.__contains__)
+    table.know_routing(())
+    table.add_route(Route(Scope.ORIGIN, "p", UNREGISTERED))
+    table.add_route(Route(Scope.ORIGIN, "q", "a"))
+    assert table.resolve("a").origin[::-1] == ("p", "q") and table.resolve("b").origin == ("p",)
+    registered.update("ab")
+    table.reregister("a")
+    assert table.resolve("a").origin == ("q",) and table.resolve("b").origin == ("p",), (
+        "it is not asked again"
+    )
+    table.reregister(None)
+    assert table.resolve("b").origin == () and table.resolve("c").origin == ("p",)
+    assert table.resolve("c").transit == ()
+    table.remove_route(Route(Scope.ORIGIN, "p", UNREGISTERED))
+    assert table.resolve("c").origin == () and table.statistics()["filters"] == 1

@@ -197,9 +197,11 @@ class Placing:
             apart = self._part(tier, wanted) if leaving or ready != table.members else None
             tier.ours = slots.after(moves, apart)
             return moves, apart
-        elif now_us - tier.looked_us >= LOOK_US and not self._is_light(tier, ready):
+        elif now_us - tier.looked_us >= LOOK_US:
             tier.looked_us = now_us
-            return self._relieve(tier, wanted, now_us)
+            if not self._is_light(tier, ready):
+                return self._relieve(tier, wanted, now_us)
+            tier.uneven_us = None  # there is nothing to go by
         return NOTHING
 
     def _relieve(self, tier: _Tier, wanted: Wanted, now_us: int) -> Change:

@@ -47,6 +47,7 @@ from tocsin.core.coordination.participant.signals import (
     AwaitAll,
     AwaitDispatch,
     ChangesKnown,
+    ChangesRouted,
     ChangesSettled,
     ClientsChanged,
     Deposed,
@@ -246,6 +247,7 @@ class Participant(TableMachine):
         return [
             CancelTimer(name=ParticipantTimer.AGAIN),
             FollowLog(log=self._log, subject=self._subject, start=end + 1),
+            ChangesRouted(ticket=0, anew=True),
             *self._clear(self._clearing.all()),
             *said,
         ]
@@ -443,6 +445,9 @@ class Participant(TableMachine):
             if notice.ask:
                 seen = Seen(self._info.id, self.incarnation, notice.number)
                 effects += stamp([self._to_leader(seen)], notice.cause)
+        routed = self._submission.routed(self._effective)
+        if routed:
+            effects.append(ChangesRouted(ticket=routed))
         return [*effects, *self._clear_known()]
 
     def _lag(self, changes: list[Effect], *, fresh: bool) -> list[Effect]:

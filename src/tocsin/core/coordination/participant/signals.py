@@ -49,7 +49,8 @@ class QueriesChanged(Event, frozen=True, kw_only=True):
 class ClientsChanged(Event, frozen=True, kw_only=True):
     """Something about a client that publishes, or about streams.
 
-    ``ChangesSettled`` says when it is in the log, ``ChangesKnown`` when messages that come after it may be sent on.
+    ``ChangesSettled`` says when it is in the log, ``ChangesKnown`` when messages that come after it may be sent on, and
+    ``ChangesRouted`` when all routes are here that follow from it.
     """
 
     ticket: int
@@ -311,3 +312,11 @@ class ChangesKnown(Effect, frozen=True, kw_only=True):
     """Messages that wait for changes up to this ticket may be sent on."""
 
     ticket: int
+
+
+class ChangesRouted(Effect, frozen=True, kw_only=True):
+    """The routes that changes up to this ticket need are here, as far as the log has it. ``anew``: and those of no
+    others any more."""
+
+    ticket: int
+    anew: bool = False

@@ -204,6 +204,29 @@ class PendingClears:
         return max(0, self._waiting[0].since_us + CLEAR_US - now_us)
 
 
+class RoutedChanges:
+    """The changes of the shell whose consequences are still to be told in this incarnation."""
+
+    def __init__(self) -> None:
+        self._coming: deque[tuple[int, int]] = deque()  # numbers of commands, and their tickets
+        self._last = 0  # ticket
+
+    def begin(self, number: int) -> None:
+        """A new incarnation: everything so far is said once more in the commands up to this number."""
+        self._coming = deque([(number, self._last)])
+
+    def add(self, number: int, ticket: int) -> None:
+        self._coming.append((number, ticket))
+        self._last = ticket
+
+    def up_to(self, number: int) -> int:
+        """The highest ticket of which everything that follows was told with this command; 0: none is new."""
+        ticket = 0
+        while self._coming and self._coming[0][0] <= number:
+            ticket = self._coming.popleft()[1]
+        return ticket
+
+
 class _Command(NamedTuple):
     command: BrokerCommand
     ticket: int
@@ -292,6 +315,7 @@ class Submission:
         self.roll = DeclaredState()
         self._info = info
         self._outgoing = Outgoing(info.id)
+        self._routed = RoutedChanges()
         self._telling = False  # the timer runs
         self._resend_us = RESEND_FIRST_US
         self._went_back_us = -GO_BACK_US  # when commands were repeated because the leader had missed some
@@ -321,13 +345,22 @@ class Submission:
 
     def begin(self, incarnation: int) -> list[Effect]:
         """A new incarnation: join, and say everything."""
-        self._outgoing.begin(incarnation, [Joined(self._info, speaks()), *self.roll.all()])
+        commands = [Joined(self._info, speaks()), *self.roll.all()]
+        self._outgoing.begin(incarnation, commands)
+        self._routed.begin(len(commands))
         return self._send()
 
     def add(self, command: Streams | ClientAway | ClientBack | ClientGone, ticket: int) -> int:
         """A change of a client's, to be told next; its number."""
         self.roll.note(command)
-        return self._outgoing.add(command, ticket)
+        number = self._outgoing.add(command, ticket)
+        self._routed.add(number, ticket)
+        return number
+
+    def routed(self, number: int) -> int:
+        """Everything was told that follows from the commands up to this number: the highest ticket among them for the
+        first time; 0 if there is none."""
+        return self._routed.up_to(number)
 
     def tell(self) -> list[Effect]:
         """Submit the changes: at once, unless something was submitted just now."""

@@ -84,7 +84,7 @@ def explain_route(state: State, topic: str, broker: str) -> Explained:
 
 def _peers(state: State, broker: str, scope: Scope, topic: str) -> Mapping[str, tuple[str, ...]]:
     found: dict[str, list[str]] = {}
-    for route in state.interest.plan.routes(broker):
+    for route in state.interest.plan.routes_for(broker, topic):
         if route.scope is scope and matches(interest_of(route.filter).pattern, topic):
             found.setdefault(route.peer, []).append(route.filter)
     return {peer: tuple(sorted(found[peer])) for peer in sorted(found)}

@@ -65,6 +65,21 @@ class Interest:
         """These routing brokers carry nothing."""
         self._note(self.plan.shun(hubs))
 
+    def publish(self, placed: Iterable[tuple[str, str, int]], now_us: int) -> None:
+        """Clients publish on topics at brokers: 1 is one more, -1 one less, 0 perhaps one that is elsewhere now."""
+        plan = self.plan
+        for topic, broker, by in placed:
+            if by > 0:
+                self._note(plan.publish(topic, broker))
+            elif by < 0:
+                plan.origins.cease(topic, broker, now_us)
+            else:
+                self._note(plan.touch(topic, broker, now_us))
+
+    def lapse(self, now_us: int) -> None:
+        """Time passes: routes end of topics that nobody has published on for a while."""
+        self._note(self.plan.lapse(now_us))
+
     def want(self, broker: str, texts: Iterable[str]) -> None:
         """One reason more for each of these."""
         reasons, changed = self._reasons[broker], self._changed.setdefault(broker, {})

@@ -7,7 +7,8 @@ Every stream **costs** bytes: its topic, its metadata, and its publishers. They 
 something of it last, or whose client published on it first; and for the network. Beyond either bound nothing is added.
 
 Every method notes which streams it touched, with what they were before; ``touched`` hands these over. A stream's
-metadata are never changed in place: a holder can compare them by identity.
+metadata are never changed in place: a holder can compare them by identity. ``placed`` hands over at which brokers
+streams came to be published, or are no more.
 
 Cost: a command costs the streams that it names; the end of a client or of a broker costs the streams that it has.
 """
@@ -83,6 +84,7 @@ class PublisherDirectory:
         self._ends = Deadlines()  # of clients that are away
         self._absent = Deadlines()  # since when streams are not present
         self._touched: dict[str, tuple[Keys | None, Stream | None]] = {}
+        self._placed: list[tuple[str, str, int]] = []
         self.cost = 0  # of all streams
         self.cost_of_user: dict[str, int] = {}  # the same by owner; never 0
 
@@ -91,6 +93,12 @@ class PublisherDirectory:
         stream, if it was known."""
         touched, self._touched = self._touched, {}
         return touched
+
+    def placed(self) -> list[tuple[str, str, int]]:
+        """What came since the last call: a topic, a broker, and how many clients more publish on it there; 0: one that
+        is elsewhere by now has perhaps published there."""
+        placed, self._placed = self._placed, []
+        return placed
 
     def present(self, topic: str) -> Keys | None:
         """The metadata of a stream that is present."""
@@ -160,6 +168,8 @@ class PublisherDirectory:
         stream.after = max(stream.after, after)
         stream.permanent = diff is not None and bool(diff.get(PERMANENT, stream.permanent))
         if client_id:
+            if topic not in self.clients[client_id].topics:
+                self._placed.append((topic, self.clients[client_id].broker, 1))
             self.clients[client_id].topics[topic] = None
             stream.publishers.pop(client_id, None)
             stream.publishers[client_id] = None
@@ -207,6 +217,10 @@ class PublisherDirectory:
         for topic in sorted(topics):
             if self.streams[topic].keys:
                 yield topic, self.streams[topic].keys
+
+    def strayed(self, topic: str, broker: str) -> None:
+        """A client publishes at a broker that it has left, as far as is known."""
+        self._placed.append((topic, broker, 0))
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -288,6 +302,8 @@ class PublisherDirectory:
         if client.broker != info.id:
             self._forget_at(client.broker, client_id)
             self._of_broker.setdefault(info.id, {})[client_id] = None
+            for topic in client.topics:
+                self._placed += ((topic, info.id, 1), (topic, client.broker, -1))
         client.broker, client.cluster = info.id, info.cluster
         origin = _origin(client_id, client)
         for topic in client.topics:
@@ -313,6 +329,7 @@ class PublisherDirectory:
         for topic in client.topics:
             stream = self.streams[topic]
             self._touch(topic)
+            self._placed.append((topic, client.broker, -1))
             del stream.publishers[client_id]
             if stream.publishers and stream.origin.get("client") == client_id:
                 latest = next(reversed(stream.publishers))
@@ -365,6 +382,7 @@ class PublisherDirectory:
         for client_id in publishers:
             self.clients[client_id].topics[topic] = None
             stream.publishers[client_id] = None
+            self._placed.append((topic, self.clients[client_id].broker, 1))
         self._count(stream, cost_of(topic, stream.keys, len(stream.publishers)), stream.owner)
 
     def all_present(self) -> Iterator[tuple[str, Keys]]:

@@ -4,7 +4,8 @@ Derived state (routes, which streams satisfy which queries, counts of interests)
 snapshot can be wrong only about what brokers declared.
 
 A snapshot is a sequence of items, each about one thing, in an order in which each can be put back when it is read:
-the head, incarnations, clients, queries, streams, tiers, members, their interests, takeovers, and cut links.
+the head, incarnations, clients, queries, streams, what lingers of them, tiers, members, their interests, takeovers,
+and cut links.
 A piece holds whole items, so that neither reading nor working out has to be done at once: ``rebuild`` gives way after
 each slice of them.
 
@@ -22,6 +23,7 @@ from tocsin.core.coordination.names import SLICE
 from tocsin.core.coordination.state.backups import Backups, Vacancy
 from tocsin.core.coordination.state.publishers import Client, Keys, Stream
 from tocsin.core.coordination.state.state import Member, State, wants_messages
+from tocsin.core.forwarding.origins import Lingering
 from tocsin.core.tiers.slots import Slots
 from tocsin.errors import Malformed
 from tocsin.model.network import BrokerInfo
@@ -160,6 +162,15 @@ class _Tier(_Item, array_like=True, tag=16, gc=False):
     apart: dict[str, tuple[str, ...]] = {}
 
 
+class _Lingers(_Item, array_like=True, tag=17, gc=False):
+    """Some of the topics that are published at a broker no more, and of which it still has routes."""
+
+    broker: str
+    due_us: int
+    topics: tuple[str, ...]
+    older: bool
+
+
 _AnyItem = (
     _Head
     | _Incarnation
@@ -178,6 +189,7 @@ _AnyItem = (
     | _Shunned
     | _Debt
     | _Tier
+    | _Lingers
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -233,6 +245,10 @@ def _items(state: State) -> Iterator[_Item]:
         yield _Stream(topic, s.keys, s.origin, first, s.permanent, s.after, s.absent_us, s.owner)
         for run in further:
             yield _Publishers(topic, run)
+    for broker, lingering in state.interest.plan.origins.lingering():
+        for older, topics in enumerate((lingering.newer, lingering.older)):
+            for run in split(list(topics), _bytes) if topics else ():
+                yield _Lingers(broker, lingering.due_us, run, bool(older))
     for tier, table in sorted(state.tiers.tables.items()):
         slots = table.slots
         pairs = zip(slots.carriers, slots.deputies, strict=True)
@@ -321,6 +337,11 @@ def _put_back(state: State, item: _AnyItem, size: int) -> Iterator[int]:
             _put_back_stream(state, item)
         case _Publishers(topic=topic, publishers=publishers):
             state.presence.restore_publishers(topic, publishers)
+            state.interest.publish(state.presence.placed(), state.clock_us)
+        case _Lingers():
+            topics = dict.fromkeys(item.topics)
+            newer, older = ({}, topics) if item.older else (topics, {})
+            state.interest.plan.origins.restore(item.broker, Lingering(item.due_us, newer, older))
         case _Member(info=info):
             member = Member(info, item.incarnation, item.speaks)
             member.applied, member.noticed = item.applied, item.noticed
@@ -361,6 +382,7 @@ def _put_back_stream(state: State, told: _Stream) -> None:
     stream.owner = told.owner
     state.presence.restore_stream(told.topic, stream)
     state.presence.restore_publishers(told.topic, told.publishers)
+    state.interest.publish(state.presence.placed(), state.clock_us)
     if stream.absent_us is None:
         state.matching.change(told.topic, None, stream.metadata)
 

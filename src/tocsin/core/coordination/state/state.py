@@ -183,6 +183,7 @@ class State:
         outcome = Outcome()
         self.clock_us = max(self.clock_us, at_us)
         self.presence.advance(self.clock_us, self.limits)
+        self.interest.lapse(self.clock_us)
         self._settle(outcome, ())
         row: dict[str, None] | None = (
             None  # who spoke in the row of commands that nothing has followed from yet
@@ -296,7 +297,8 @@ class State:
 
     def next_due_us(self) -> int | None:
         """When something ends by itself, in the network's time; None if nothing does."""
-        return self.presence.next_due_us(self.limits)
+        dues = self.presence.next_due_us(self.limits), self.interest.plan.origins.next_due_us()
+        return min((each for each in dues if each is not None), default=None)
 
     # ── what brokers say ────────────────────────────────────────────────────────────────────────────────────
 
@@ -456,6 +458,8 @@ class State:
             return
         if client and not presence.publish(client, info, command.expiry_s, command.epoch, now_us):
             client = ""  # it is elsewhere by now; what it said of its streams holds all the same
+            for topic, _ in command.changes:
+                presence.strayed(topic, info.id)
         for topic, diff in command.changes:
             problem = self._too_much(topic, diff, command.user)
             if problem is None:
@@ -482,6 +486,7 @@ class State:
     def _settle(self, outcome: Outcome, speakers: Collection[str]) -> None:
         """Work out what the commands of these speakers did to streams, queries and routes."""
         heard: set[str] = set()
+        self.interest.publish(self.presence.placed(), self.clock_us)
         touched = self.presence.touched()
         for topic in sorted(touched):
             (before, stream), after = touched[topic], self.presence.present(topic)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from tocsin.core.forwarding.origins import LINGER_US
 from tocsin.core.forwarding.routes import RoutePlan
 from tocsin.model.network import BrokerInfo, Route
 from tocsin.model.stream import LISTING, PERMANENT, SYSTEM_KEYS, Value
@@ -70,6 +71,9 @@ class Model:
         self.plan: dict[str, tuple[str | None, str | None]] = {}  # broker → its local and its remote backup
         self.shunned: tuple[str, ...] = ()
         self.vacancies: dict[str, str | None] = {}  # broker that is gone → its backup that has taken over
+        self.published_us: dict[
+            tuple[str, str], int
+        ] = {}  # topic and broker → when it was published there last
 
     # ── what it says ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -104,17 +108,28 @@ class Model:
             if stream.keys and any(self.clients[each].info.id == broker for each in stream.publishers)
         }
 
-    def routes(self) -> dict[str, frozenset[Route]]:
+    def routes(self, *, lingering: bool) -> dict[str, frozenset[Route]]:
+        """The routes that all brokers need; or those that they may have at most, as some linger."""
         plan = RoutePlan()
         plan.shun(self.shunned)
         for broker, known in sorted(self.brokers.items()):
             plan.join(known.info, self.wants(broker))
+        since_us = self.now_us - 2 * LINGER_US if lingering else self.now_us
+        for (topic, broker), at_us in self.published_us.items():
+            if at_us >= since_us:
+                plan.publish(topic, broker)
         return {broker: plan.routes(broker) for broker in self.brokers}
+
+    def _note_published(self) -> None:
+        for topic, stream in self.streams.items():
+            for client in stream.publishers:
+                self.published_us[topic, self.clients[client].info.id] = self.now_us
 
     # ── what it is told ─────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, batch: Batch) -> None:
         self.now_us = max(self.now_us, batch.at_us)
+        self._note_published()
         self._pass_time()
         for command in batch.commands:
             match command:
@@ -185,6 +200,7 @@ class Model:
             case Left():
                 self._gone(name)
                 self._take_places(name)
+        self._note_published()
 
     def _gone(self, name: str) -> None:
         del self.brokers[name]
@@ -230,6 +246,7 @@ class Model:
         client = command.client
         if client and client in self.clients and command.epoch < self.clients[client].epoch:
             client = ""
+            self.published_us.update(((topic, info.id), self.now_us) for topic, _ in command.changes)
         if client and client in self.clients and command.epoch > self.clients[client].epoch:
             self._end(client)
         if client:

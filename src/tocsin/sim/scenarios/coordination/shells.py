@@ -15,6 +15,7 @@ from tocsin.core.coordination.participant.signals import (
     AwaitAll,
     AwaitDispatch,
     ChangesKnown,
+    ChangesRouted,
     ChangesSettled,
     ClientsChanged,
     Dispatched,
@@ -27,6 +28,7 @@ from tocsin.core.coordination.participant.signals import (
     StreamRefused,
     StreamsDescribed,
 )
+from tocsin.core.forwarding.origins import UNREGISTERED
 from tocsin.core.tiers.slots import Slots, is_gate, slot_of
 from tocsin.model.network import Address, BrokerInfo, Route, Scope, broker_address
 from tocsin.model.stream import Metadata
@@ -62,6 +64,21 @@ class Shell:
         self.cleared = 0
         self.held: list[tuple[int, Message]] = []  # with the ticket that they wait for
         self.waits: dict[str, int] = {}  # topic → the ticket of its last change
+        self.routed = 0  # changes up to this ticket have their routes
+        self.publishing: dict[
+            str, dict[str, int]
+        ] = {}  # client → its topics, and under which ticket it said so
+
+    def note(self, ticket: int, command: Streams | ClientAway | ClientBack | ClientGone) -> None:
+        if isinstance(command, ClientAway | ClientGone):
+            self.publishing.pop(command.client, None)
+        elif isinstance(command, Streams) and command.client:
+            for topic, _ in command.changes:
+                self.publishing.setdefault(command.client, {}).setdefault(topic, ticket)
+
+    def is_registered(self, topic: str) -> bool:
+        """Whether the routes for a topic's messages are all here."""
+        return any(0 < topics.get(topic, 0) <= self.routed for topics in self.publishing.values())
 
 
 class Shells:
@@ -89,6 +106,7 @@ class Shells:
         world.own(AwaitAll, self._await_all)
         world.own(ChangesSettled, self._settle)
         world.own(ChangesKnown, self._clear)
+        world.own(ChangesRouted, self._route)
 
     def _on_happening(self, address: Address, happening: str) -> None:
         if address in self.infos and happening == "started":
@@ -105,6 +123,7 @@ class Shells:
             return False
         shell.tickets = ticket
         shell.said[ticket] = command
+        shell.note(ticket, command)
         if isinstance(command, Streams):
             shell.waits.update((topic, ticket) for topic, _ in command.changes)
         return True
@@ -127,8 +146,12 @@ class Shells:
     def _send(self, address: Address, message: Message, scope: Scope, cluster: str) -> None:
         routes = self.shells[address].routes
         tiers, slot = self.shells[address].tiers, slot_of(message.topic)
+        registered = self.shells[address].is_registered(message.topic)
         peers = dict.fromkeys(
-            route.peer for route in routes if route.scope is scope and matches(route.filter, message.topic)
+            route.peer
+            for route in routes
+            if route.scope is scope
+            and (not registered if route.filter == UNREGISTERED else matches(route.filter, message.topic))
         )
         for name in peers:
             carries = is_gate(name)
@@ -215,6 +238,10 @@ class Shells:
         for hook in self.on_settled:
             hook(address, shell, effect.ticket)
         shell.settled = effect.ticket
+
+    def _route(self, address: Address, effect: ChangesRouted) -> None:
+        shell = self.shells[address]
+        shell.routed = effect.ticket if effect.anew else max(shell.routed, effect.ticket)
 
     def _clear(self, address: Address, effect: ChangesKnown) -> None:
         shell = self.shells[address]

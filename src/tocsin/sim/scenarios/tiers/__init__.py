@@ -2,7 +2,8 @@
 
 Clients publish at QoS 0 at every broker, also at a routing broker, and some are subscribed there. Routing brokers come
 and go, fail and freeze, links to them are cut, and an operator empties them while messages flow: slots move from one
-member to another, some with a pause and some at once. Some topics have much more traffic than others, so that members
+member to another, some with a pause and some at once. Brokers come to publish on topics that are new to them, and
+cease to (``newcomers``). Some topics have much more traffic than others, so that members
 that carry as many slots do not carry alike; any strategy may even that out. One edge broker may be outward: nobody can
 dial it.
 """
@@ -29,6 +30,7 @@ from tocsin.sim.process.stage import NETWORK, Stage, configured
 from tocsin.sim.runs.invariants import AllRunning, Invariant
 from tocsin.sim.runs.scenario import scenario
 from tocsin.sim.scenarios.links.traffic import Cuts, LinkCut, Station, Traffic, station_of
+from tocsin.sim.scenarios.tiers.newcomers import NoneLost, draw_wanted, let_come
 from tocsin.sim.scenarios.tiers.promises import Agreed, Alike, Flows, InOrder, Once, OneCarrier
 from tocsin.sim.scenarios.tiers.traffic import (
     OPERATOR,
@@ -101,8 +103,9 @@ def build(
     wanted = {name: tuple(each for each in TOPICS if chance.below(2)) for name in STATIONS}
     drawn_cuts = draw_cuts(EDGES, HUBS, BEGIN_US, TROUBLE_US, chance)
     drawn_drains = draw_drains(HUBS, BEGIN_US, TROUBLE_US, chance)
+    late = draw_wanted(STATIONS, world.chances.of("late"))
     for name in STATIONS:
-        make = partial(Station, traffic, name, wanted[name])
+        make = partial(Station, traffic, name, (*wanted[name], *late[name]))
         world.add(station_of(name), lambda _disk, make=make: make())  # type: ignore[misc]
     made_cuts = drawn_cuts if cuts is None else tuple(cuts)
     made_drains = drawn_drains if drains is None else tuple(drains)
@@ -110,12 +113,14 @@ def build(
     stage.add_program(OPERATOR, partial(operate, made_drains))
     drawn_hot = not chance.below(3)
     let_publish(world, STATIONS, TROUBLE_US + SETTLE_US, chance, hot=drawn_hot if hot is None else hot)
+    let_come(world, traffic, STATIONS, BEGIN_US, TROUBLE_US + SETTLE_US)
     troubles = Troubles(world, made_cuts, made_drains, HUBS, BEGIN_US)
     return [
         OneCarrier(HUBS, COORDINATORS),
         Once(traffic, troubles),
         InOrder(traffic, troubles),
         Flows(world, traffic, wanted, troubles, TROUBLE_US + SETTLE_US),
+        NoneLost(traffic, late, troubles, TROUBLE_US + SETTLE_US),
         Alike(HUBS, made_drains, kind),
         Agreed(EDGES, HUBS, made_drains),
         AllRunning(),

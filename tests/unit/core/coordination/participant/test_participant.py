@@ -13,6 +13,7 @@ from tocsin.core.coordination.participant.signals import (
     AwaitAll,
     AwaitDispatch,
     ChangesKnown,
+    ChangesRouted,
     ChangesSettled,
     DestinationsChanged,
     Dispatched,
@@ -382,6 +383,30 @@ def test_the_way_is_clear_when_what_follows_was_applied_here_too() -> None:
         StreamLeft,
         ChangesKnown,
     ]
+
+
+def test_routes_are_here_when_the_notice_was_applied_that_follows_from_a_change() -> None:
+    broker = Broker().led()
+    broker.say(CHANGE, 1)
+    broker.say(CHANGE, 2)
+    late = broker.hear(KnownUpTo(1, broker.machine.incarnation, 3))
+    assert of(ChangesRouted, late) == []
+    assert of(ChangesRouted, broker.notice(applied=2)) == [ChangesRouted(ticket=1)]
+    assert of(ChangesRouted, broker.notice(applied=3)) == [ChangesRouted(ticket=2)]
+    assert of(ChangesRouted, broker.notice(applied=3)) == []
+
+
+def test_a_broker_that_joins_anew_has_no_routes_until_it_was_heard_again() -> None:
+    broker = Broker().led()
+    broker.say(CHANGE, 1)
+    broker.notice(applied=2)
+    (read,) = of(ReadLog, broker.hear(Unknown(1, broker.machine.incarnation)))
+    effects = broker.handle(Stored(request=read.request, value=Page((), 1, 99)))
+    (submit,) = sent(Submit, effects)
+    assert of(ChangesRouted, effects) == [ChangesRouted(ticket=0, anew=True)]
+    assert of(ChangesRouted, broker.notice(number=1, applied=1, fresh=True)) == []
+    last = len(submit.commands)
+    assert of(ChangesRouted, broker.notice(number=2, applied=last)) == [ChangesRouted(ticket=1)]
 
 
 def test_a_refusal_comes_with_its_ticket_before_the_change_counts_as_settled() -> None:

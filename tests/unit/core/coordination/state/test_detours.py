@@ -10,6 +10,7 @@ from tocsin.core.coordination.participant.signals import DetoursChanged, RoutesC
 from tocsin.core.coordination.state.detours import Detours
 from tocsin.core.coordination.state.snapshot import restore, take
 from tocsin.core.coordination.state.state import State
+from tocsin.core.forwarding.origins import UNREGISTERED
 from tocsin.model.network import BrokerInfo, Role, Route, Scope
 from tocsin.wire.internal.commands import Interests, Joined, Lost, Rerouted, Said, Shunned
 from tocsin.wire.internal.notices import Bypass, Item, Routes
@@ -134,15 +135,16 @@ def test_a_hub_that_is_shunned_carries_nothing_and_a_snapshot_keeps_it() -> None
     edge = BrokerInfo("s", "south", Role.EDGE, "127.0.0.1", 1)
     state = joined(INFOS["a"], hub, edge)
     state.apply(1, [Said("s", 1, 2, (Interests(("t",)),))])
-    assert state.interest.plan.routes("a") == {Route(Scope.ORIGIN, "@south", "t")}
+    unregistered = Route(Scope.ORIGIN, "@south", UNREGISTERED)
+    assert state.interest.plan.routes("a") == {unregistered}
     outcome = state.apply(2, [Shunned(("hub",))])
     straight = Route(Scope.ORIGIN, "s", "t")
     assert state.interest.plan.routes("a") == {straight} and state.interest.plan.routes("hub") == {straight}
-    assert Routes((straight,), (Route(Scope.ORIGIN, "@south", "t"),), (edge,)) in outcome.items["a"]
+    assert Routes((straight,), (unregistered,), (edge,)) in outcome.items["a"]
     restored = restore(take(state))
     assert restored.interest.plan.routes("a") == {straight}
     restored.apply(3, [Shunned(())])
-    assert restored.interest.plan.routes("a") == {Route(Scope.ORIGIN, "@south", "t")}
+    assert restored.interest.plan.routes("a") == {unregistered}
 
 
 def hears(picture: NetworkView, *items: Item, fresh: bool = False) -> list[object]:

@@ -12,6 +12,7 @@ from tocsin.core.coordination.state import snapshot
 from tocsin.core.coordination.state.matching import LISTED_FACTOR, PAIR_BYTES, QUERY_BYTES, TEXT_FACTOR
 from tocsin.core.coordination.state.publishers import cost_of
 from tocsin.core.coordination.state.state import STEP_BYTES, Outcome, State
+from tocsin.core.forwarding.origins import LINGER_US, UNREGISTERED
 from tocsin.model.network import Route, Scope
 from tocsin.model.stream import DEMAND, KEYS_MAX, LISTING, PERMANENT, Metadata, Value, size_of
 from tocsin.sim.scenarios.coordination.model import Model
@@ -83,6 +84,7 @@ def test_streams_queries_and_routes_are_those_of_the_model(history: list[Batch])
             t: s.keys for t, s in model.streams.items()
         }
         assert set(state.members) == set(model.brokers)
+        needed, possible = model.routes(lingering=False), model.routes(lingering=True)
         for broker, member in state.members.items():
             picture = pictures.setdefault((broker, member.incarnation), NetworkView())
             queries = {query: state.matching.text(query) for query in member.queries}
@@ -97,7 +99,8 @@ def test_streams_queries_and_routes_are_those_of_the_model(history: list[Batch])
                         known.clear()
                     known.update(effect.streams)
             assert all(known[topic] == keys for topic, keys in model.described_at(broker).items())
-            assert set(picture.routes) == model.routes()[broker]
+            assert set(picture.routes) == state.interest.plan.routes(broker)
+            assert needed[broker] <= picture.routes.keys() <= possible[broker]
             assert queries == model.brokers[broker].queries
             assert picture.sets == {query: model.told(query, text) for query, text in queries.items()}
         alone = len(outcome.concerned) == 1
@@ -146,7 +149,8 @@ def test_a_joining_stream_reaches_its_queries_and_gets_a_route() -> None:
     assert isinstance(joined, notices.Joined) and joined.topic == "lamps/1"
     (route,) = of(notices.Routes, outcome, "north")
     assert isinstance(route, notices.Routes)
-    assert route.added == (Route(Scope.ORIGIN, "@s", "lamps/1"),) and route.peers == ()
+    unregistered, added = Route(Scope.ORIGIN, "@s", UNREGISTERED), Route(Scope.ORIGIN, "@s", "lamps/1")
+    assert route.added == (unregistered, added) and route.peers == ()
     assert outcome.concerned == {"north": {"south", "hub"}}
 
 
@@ -516,3 +520,41 @@ def test_all_hear_where_a_stand_in_has_moved() -> None:
     outcome = talk.state.apply(0, (Said("south", 2, 1, (Joined(moved),)),))
     epoch = talk.state.survival.vacancies["hub"].epoch
     assert of(notices.Moved, outcome, "north") == [notices.Moved("hub", moved, epoch, gone=True)]
+
+
+def test_a_broker_gets_its_route_with_its_stream_and_keeps_it_for_a_while() -> None:
+    talk = Talk("north", "south", "hub")
+    talk.say("south", Interests(("lamps/#", "other")))
+    route = Route(Scope.ORIGIN, "@s", "lamps/#")
+
+    def routes() -> frozenset[Route]:
+        return talk.state.interest.plan.routes("north")
+
+    assert routes() == {Route(Scope.ORIGIN, "@s", UNREGISTERED)}
+    (told,) = of(notices.Routes, talk.lamp(), "north")
+    assert isinstance(told, notices.Routes) and told.added == (route,)
+    assert of(notices.Routes, talk.say("north", ClientGone("anna", 5)), "north") == []
+    assert talk.state.next_due_us() == LINGER_US and route in routes()
+    talk.now_us += 2 * LINGER_US
+    outcome = talk.state.apply(talk.now_us, ())
+    (told,) = of(notices.Routes, outcome, "north")
+    assert isinstance(told, notices.Routes) and told.removed == (route,)
+    assert routes() == {Route(Scope.ORIGIN, "@s", UNREGISTERED)}
+
+
+def test_a_change_is_told_to_nobody_who_does_not_publish_on_it() -> None:
+    talk = Talk("north", "south", "hub")
+    talk.say("south", Interests(("other",)))
+    talk.lamp()
+    assert set(talk.say("south", Interests(("fresh",))).told) == {"hub"}
+    assert set(talk.say("south", Interests(("lamps/1",))).told) == {"hub", "north"}
+
+
+def test_a_client_that_is_elsewhere_by_now_leaves_its_routes_for_a_while() -> None:
+    talk = Talk("north", "south", "hub")
+    talk.say("south", Streams("anna", 0, (("lamps/1", {}),), epoch=2))
+    talk.say("north", Streams("anna", 0, (("lamps/1", {}),), epoch=1))
+    plan = talk.state.interest.plan
+    assert plan.origins.holds("lamps/1", "north") and plan.origins.holds("lamps/1", "south")
+    talk.state.apply(2 * LINGER_US, ())
+    assert not plan.origins.holds("lamps/1", "north") and plan.origins.holds("lamps/1", "south")
