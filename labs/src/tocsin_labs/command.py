@@ -333,7 +333,7 @@ def pubsubcoord(
     (7a, 7d). `hubs`: ever more routing brokers, each with a share of a processor, added under load (7b, 7e); both also
     for the paper's 160 brokers in virtual time. `joining`: 2 000 to 10 000 subscribers join (7c). `deadline`: paths
     with delay and loss, and second ways beside them (8, Table 1). `failure`: a hub is drained, killed and frozen. About
-    40 minutes. `deadline` needs TUN devices, `hubs` control groups: as root, or they are left out.
+    35 minutes. `deadline` needs TUN devices, `hubs` control groups: as root, or they are left out.
 
         tocsin lab pubsubcoord --out results
 

@@ -236,6 +236,7 @@ def draw_deadline(flows: Sequence[Flow], out: Path) -> None:
     for axes in (table, costs):
         axes.set_xticks(range(1, 1 + len(CASES)), [f"{at}\n{case}" for at, case in enumerate(CASES, 1)])
     finish(table, "Figure 8b: mean by the case of Table 1 (L1 direct, L2 and L3 relayed)", "", "ms")
-    costs.set_ylim(top=1.3 * costs.get_ylim()[1])
+    for axes in (table, costs):
+        axes.set_ylim(top=1.3 * axes.get_ylim()[1])
     finish(costs, "Figure 8c: on all links, for a message of 64 bytes", "", "bytes, with headers")
     save(figure, out / "deadline.png")

@@ -28,6 +28,7 @@ UNEVEN: Final = 1.15
 SHORT: Final = 1 / 0.85  # of what so many hubs carry against so many times one hub's
 HELPED_S: Final = 30.0
 CASE_MS: Final = (36, 36, 36, 36, 68, 268, 266, 262)  # the targets of Table 1 with second ways
+USUAL: Final = 5  # the case in which the usual way keeps the budget, so that there are no copies
 COPIES: Final = 2.05  # times the bytes of one path
 GAP_TARGET_MS: Final = {"killed": 200.0, "frozen": 2_000.0}
 
@@ -202,11 +203,13 @@ def hubs_rows(stands: Sequence[Stand], virtual: Iterable[Virtual]) -> list[Compa
             ]  # fmt: skip
         rows.append(Comparison(name, "99th percentile at rest", "ms", None, each.rest_p99_ms))
         if each.added is not None:
-            wrong = each.added.lost + each.added.doubled + each.added.disordered
             rows += [
                 Comparison(name, "added under too much load: it runs after", "s", None, each.added.started_s),
                 Comparison(name, "and has helped after", "s", None, each.added.helped_s, HELPED_S),
-                Comparison(name, "meanwhile lost, doubled or out of order", "messages", None, wrong),
+                Comparison(
+                    name, "meanwhile lost or doubled", "messages", None, each.added.lost + each.added.doubled
+                ),
+                Comparison(name, "meanwhile out of order", "messages", None, each.added.disordered),
             ]
         late = max((step.late_p99_ms for step in each.steps if step.follows), default=None)
         rows.append(Comparison(name, "the load itself was late, 99th percentile, at most", "ms", None, late))
@@ -219,6 +222,7 @@ def deadline_rows(flows: Sequence[Flow]) -> list[Comparison]:
     """Figure 8 has no numbers in the text; what it says of them is in the claims."""
     rows = []
     alone = {each.case: each for each in flows if each.kind == "single" and each.case}
+    marked = {each.kind: each for each in flows if each.case == USUAL}
     for each in flows:
         spread = each.own.all_ms
         if each.case:
@@ -241,4 +245,9 @@ def deadline_rows(flows: Sequence[Flow]) -> list[Comparison]:
                 Comparison(name, "bytes against one path", "times", None, times, COPIES),
                 Comparison(name, "the same, of a further topic", "times", None, further, COPIES),
             ]
+        plain = marked.get(each.kind) if each.kind != "single" else None
+        if plain is not None and each.case != USUAL:
+            times = each.further_bytes / plain.further_bytes
+            words = "of a further topic, against one with a budget and no copies"
+            rows.append(Comparison(name, words, "times", None, times, COPIES))
     return rows
