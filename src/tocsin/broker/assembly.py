@@ -251,7 +251,9 @@ class Broker:
         )
 
     def _readdressed(self, info: BrokerInfo) -> None:
-        self._driver.post(Readdressed(info=self._named(info), cause=f"{self._own.id}:address"))
+        named = self._named(info)
+        self._driver.post(Readdressed(info=named, cause=f"{self._own.id}:address"))
+        self.parts.exchange.requests.arriving.moved(named)
 
     async def _open_doors(self, listening: Sockets) -> None:
         """Let peers and clients in by these sockets, and no longer by earlier ones of the same names."""

@@ -121,6 +121,12 @@ class Arriving:
             rows = (Wish(EVERYTHING, min(each.budget_us for each in rows)),)
         self._words.say(words_subject(self._network), WORD.write(Wishes(self._own, rows)))
 
+    def moved(self, own: BrokerInfo) -> None:
+        """This broker is reached elsewhere now."""
+        self._own = own
+        if self._wishes:
+            self._wish()
+
     def budget_us(self, topic: str) -> int:
         """The least budget of subscriptions to a topic; 0: none has one."""
         found = self._budgets.get(topic)

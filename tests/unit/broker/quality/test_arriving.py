@@ -63,6 +63,13 @@ async def test_a_wish_is_said_when_it_begins_and_when_it_ends(stage: Stage) -> N
     assert stage.said == [Wishes(OWN, (Wish("t", 5_000),)), Wishes(OWN, ())]
 
 
+async def test_a_broker_that_moves_says_where_it_is(stage: Stage) -> None:
+    stage.arriving.want("t", 5_000)
+    there = BrokerInfo("west-1", "west", Role.EDGE, "10.0.0.9", 7)
+    stage.arriving.moved(there)
+    assert stage.said[-1] == Wishes(there, (Wish("t", 5_000),))
+
+
 async def test_each_message_goes_on_once_whatever_way_was_first(stage: Stage) -> None:
     stage.arriving.want("#", BUDGET_US)
     stage.take(1, 2, copied=True)

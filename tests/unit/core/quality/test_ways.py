@@ -166,6 +166,15 @@ def test_among_equals_who_is_helped_more_comes_first() -> None:
     assert found[little.key].why is Why.FLOWS
 
 
+def test_of_a_thousand_that_ask_the_most_urgent_sixteen_get_ways() -> None:
+    wants = [want(steady(200_000), f"t{number}", priority=number % 10) for number in range(1_000)]
+    found = decided(Planner(Bounds(flows=16)), *wants)
+    given = {topic for (topic, _), decision in found.items() if decision.ways}
+    assert len(given) == 16
+    assert given <= {each.topic for each in wants if each.priority == 9}
+    assert all(decision.why is Why.FLOWS for decision in found.values() if not decision.ways)
+
+
 def test_copies_take_no_more_bytes_than_there_is_room_for() -> None:
     planner = Planner(Bounds())
     wants = [want(steady(200_000), f"t{number}", bytes_s=400) for number in range(5)]

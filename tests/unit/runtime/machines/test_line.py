@@ -61,3 +61,25 @@ async def test_a_connection_that_is_given_up_sends_nothing_more(abrupt: bool, en
             assert await asyncio.to_thread(read_to_end, peer) == end
             async with asyncio.timeout(DEADLINE_S):
                 await call.gone.wait()
+
+
+async def test_the_kernel_tells_how_many_segments_were_sent_and_sent_again() -> None:
+    owner: Any = Owner()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        call = _Call(owner, 1_000)
+        assert call.repeats() is None, "there is no connection yet"
+        call.dial(Endpoint("127.0.0.1", listening.getsockname()[1]))
+        async with asyncio.timeout(DEADLINE_S):
+            await owner.up.wait()
+        peer, _ = listening.accept()
+        with peer:
+            peer.settimeout(DEADLINE_S)
+            assert call.transport is not None
+            for _ in range(3):
+                call.transport.write(b"x")
+                assert peer.recv(1) == b"x"
+            found = call.repeats()
+            assert found is not None
+            assert found.sent >= 3 and 0 <= found.repeated <= found.sent
+            assert found.after_us >= 1_000  # the kernel's least is far more
+            call.hang_up()
