@@ -87,6 +87,8 @@ class Layout:
                 )
         for name, topics in wanted.items():
             plan.change(name, topics, ())
+        for topic, name in self.source_of.items():
+            plan.publish(topic, name)
         self.slots = placed(self.hubs, self.topics, 1 / size.period_s)
         known = TiersKnown(tiers={gate_of(TIER): self.slots}, cause="lab")
         self._tables = {name: _table(plan.routes(name), known) for name in (*sources, *self.hubs)}
