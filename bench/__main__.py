@@ -15,6 +15,7 @@ BENCHES = {
     "connections": "what a new connection costs a broker, clean and with a session, beside mosquitto",
     "coordinator": "a change on its way to another broker; commands applied; snapshots of 100 000 streams",
     "detection": "how soon a dead broker is missed, how often a living one, beside fixed time-outs; heartbeat bytes",
+    "growth": "a tier that grows under load and shrinks without it: its members' loads, and what is lost",
     "hub": "messages that one routing broker passes on, to one LAN and to ten, beside NATS with leaf nodes",
     "leader": "the coordinator's processor time while a tenth of a thousand brokers fails, beside one of them",
     "locality": "a durable message at brokers that do not want it; how soon a new filter is read",
