@@ -69,9 +69,10 @@ class ExtraLinks:
         return self._links.get((peer, which))
 
     def ping(self) -> None:
-        """Ask each peer for a sign of life."""
-        for link in self._links.values():
-            if link.up:
+        """Ask peers for signs of life over straight connections, where it is time: those are measured."""
+        now = now_us()
+        for (peer, which), link in self._links.items():
+            if which == STRAIGHT and link.up and self._delays.is_due(peer, now):
                 link.ping()
 
     def failing(self) -> set[str]:

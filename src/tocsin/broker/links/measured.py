@@ -13,7 +13,9 @@ from typing import Final, NamedTuple
 from tocsin.core.links.delay import MILLION, Delay, DelayHistogram
 from tocsin.runtime.machines.flow import Repeats
 
-EVERY_US: Final = 200_000  # between two pings, of a link that is measured
+EVERY_US: Final = 200_000  # between two pings of a link that is measured, at first …
+KNOWN: Final = 60  # … and after so many answers …
+CALM_US: Final = 500_000  # … so long: each ping costs as much as a small message
 KEEP_US: Final = 10_000_000  # what is shown is so old at most
 UNASKED_MAX: Final = 20  # pings that one late answer stands for
 SEGMENTS: Final = 100  # sent, before their share of repeated ones says something
@@ -26,14 +28,20 @@ class _Shown(NamedTuple):
 
 
 class _Peer:
-    __slots__ = ("floor_us", "histogram", "repeated", "seen", "sent", "shown")
+    __slots__ = ("answers", "asked_us", "floor_us", "histogram", "repeated", "seen", "sent", "shown")
 
     def __init__(self) -> None:
         self.histogram = DelayHistogram()
+        self.answers = 0
+        self.asked_us: int | None = None  # when it was due last
         self.floor_us: int | None = None
         self.seen: Repeats | None = None  # the kernel's figures when they were read last
         self.sent = self.repeated = 0  # segments, faded
         self.shown: _Shown | None = None
+
+    @property
+    def every_us(self) -> int:
+        return EVERY_US if self.answers < KNOWN else CALM_US
 
 
 class LinkDelays:
@@ -42,17 +50,30 @@ class LinkDelays:
     def __init__(self) -> None:
         self._peers: dict[str, _Peer] = {}
 
-    def measured(self, peer: str, round_trip_us: int, now_us: int) -> None:
-        """A ping was answered."""
+    def is_due(self, peer: str, now_us: int) -> bool:
+        """Whether a peer is to be asked now; if so, it counts as asked."""
+        known = self._peer(peer)
+        if known.asked_us is not None and now_us - known.asked_us < known.every_us:
+            return False
+        known.asked_us = now_us
+        return True
+
+    def _peer(self, peer: str) -> _Peer:
         known = self._peers.get(peer)
         if known is None:
             while len(self._peers) >= PEERS_MAX:
                 del self._peers[next(iter(self._peers))]
             known = self._peers[peer] = _Peer()
+        return known
+
+    def measured(self, peer: str, round_trip_us: int, now_us: int) -> None:
+        """A ping was answered."""
+        known = self._peer(peer)
+        known.answers += 1
         known.histogram.add(round_trip_us, now_us)
         floor_us = round_trip_us if known.floor_us is None else min(known.floor_us, round_trip_us)
         known.floor_us = floor_us
-        every_us = max(EVERY_US, floor_us)  # the next ping waits for the answer to the one before
+        every_us = max(known.every_us, floor_us)  # the next ping waits for the answer to the one before
         for _ in range(UNASKED_MAX):
             round_trip_us -= every_us
             if round_trip_us <= floor_us + every_us // 2:

@@ -276,7 +276,7 @@ class Copies:
             peers.update(asked.destinations)
         for peer in sorted(peers):
             link = self._pool.links.get(peer)
-            if link is not None and link.up:
+            if link is not None and link.up and self._pool.measured.is_due(peer, now):
                 link.ping()
 
     def _delay(self, peer: str, link: Link, now: int) -> Delay | None:

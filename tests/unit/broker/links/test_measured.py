@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tocsin.broker.links.measured import EVERY_US, KEEP_US, PEERS_MAX, UNASKED_MAX, LinkDelays
+from tocsin.broker.links.measured import CALM_US, EVERY_US, KEEP_US, KNOWN, PEERS_MAX, UNASKED_MAX, LinkDelays
 from tocsin.runtime.machines.flow import Repeats
 
 
@@ -21,6 +21,17 @@ def test_a_late_answer_stands_for_the_pings_behind_it() -> None:
     delay = known(10_000, 10_000 + 3 * EVERY_US).shown("b", 0)
     assert delay is not None
     assert delay.samples == 2 + 2  # those that would have waited for 210 and 410 ms more
+
+
+def test_a_link_is_asked_less_often_once_it_is_known() -> None:
+    delays = LinkDelays()
+    assert delays.is_due("b", 0)
+    assert not delays.is_due("b", EVERY_US - 1)
+    assert delays.is_due("b", EVERY_US)
+    for _ in range(KNOWN):
+        delays.measured("b", 1_000, EVERY_US)
+    assert not delays.is_due("b", 2 * EVERY_US)
+    assert delays.is_due("b", EVERY_US + CALM_US)
 
 
 def test_a_late_answer_stands_for_no_more_than_a_bound() -> None:
