@@ -14,6 +14,7 @@ BENCHES = {
     "channels": "executions of channels on Spark, beside DuckDB and one query each; a network, end to end",
     "connections": "what a new connection costs a broker, clean and with a session, beside mosquitto",
     "coordinator": "a change on its way to another broker; commands applied; snapshots of 100 000 streams",
+    "dds": "what the bridge to DDS adds to a sample, its rate, a new endpoint, beside zenoh's bridge",
     "detection": "how soon a dead broker is missed, how often a living one, beside fixed time-outs; heartbeat bytes",
     "growth": "a tier that grows under load and shrinks without it: its members' loads, and what is lost",
     "hub": "messages that one routing broker passes on, to one LAN and to ten, beside NATS with leaf nodes",

@@ -356,7 +356,7 @@ async def test_liveliness_unregistration_and_source_time_cross(
     await until(lambda: not reader.get_matched_publications(), *running)
 
 
-async def test_the_strongest_owner_is_heard_alone_and_the_next_when_it_is_gone(
+async def test_the_strongest_owner_is_heard_alone_until_it_is_gone(
     lans: tuple[Any, Any], bridges: Bridges
 ) -> None:
     left, right = lans

@@ -416,7 +416,7 @@ def test_a_bridge_says_that_it_is_there_and_which_writers_are() -> None:
     ]
 
 
-def test_what_is_said_in_its_name_by_others_is_put_right_or_told() -> None:
+def test_what_others_say_in_its_name_is_put_right() -> None:
     bench = Bench()
     bench.tell(Connected())
     old = msgspec.json.encode(Presence("near-0", False))
