@@ -47,6 +47,7 @@ NUMBERS: Final = {word: number for number, word in enumerate(TEENS)} | {
     for number, ones in enumerate(["", *TEENS[1:10]])
 }
 TOGETHER: Final = {
+    "channels": ("channels", "standing_by"),
     "links-narrow": ("narrow_links",),
     "durable": ("durable", "reading"),
     "survival": ("survival", "survival_wills", "survival_balance", "recruits", "doors"),

@@ -10,6 +10,7 @@ is the result as JSON. MQTT 3.1.1 has the payload alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
@@ -17,6 +18,7 @@ from typing import Final
 from tocsin.broker.channels.backend_subscriptions import BackendSubscriptions
 from tocsin.broker.channels.results import Results
 from tocsin.broker.client import Client, Recipient
+from tocsin.core.channels.channel_filter import Bound
 from tocsin.core.delivery.grant import Frames, grant_of_results
 from tocsin.core.forwarding.table import Subscription
 from tocsin.core.forwarding.tallies import Count
@@ -161,13 +163,22 @@ class Channels:
         )
 
     def meant(self, names: Iterable[str]) -> dict[str, tuple[str, str]]:
-        """k → (name, channel in small letters) of the names that mean something now; of several for one k the first."""
+        """k → (name, channel in small letters) of the names that mean something now, whether this broker holds that yet
+        or not; of several for one k the first."""
         found: dict[str, tuple[str, str]] = {}
         for name in names:
-            meaning = self.backend.machine.meaning(name)
+            meaning = self._meaning(name)
             if meaning is not None:
                 found.setdefault(meaning.k, (name, meaning.channel.lower()))
         return found
+
+    def _meaning(self, name: str) -> Bound | None:
+        machine = self.backend.machine
+        meaning = machine.meaning(name)
+        if meaning is None:
+            with suppress(FilterInvalid):  # there is no such channel
+                return machine.check(name)
+        return meaning
 
 
 @lru_cache(16)  # many results are of one tick

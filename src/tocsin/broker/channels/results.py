@@ -4,6 +4,9 @@ A notice is read in a thread, in parts, from the files of this broker; what the 
 looked for in those of the others (``core.channels.machine``). A read that fails is tried again until it succeeds, or
 the results are known to be gone. Meanwhile nothing waits for it but results.
 
+While nobody here wants results, and nobody has since the broker began, no notices are read (``expected``): the broker
+asks now and then where they end. It is then as far behind as if it read slowly.
+
 ``tail`` is where the results are, as a place: everything up to it is, or is being, dispatched. ``done``: everything up
 to it was. A client that begins while a notice is being dispatched is behind, and reads that notice by itself: the
 notice's rows were chosen before.
@@ -33,6 +36,7 @@ BATCH_BYTES: Final = 1 << 20  # of their payloads, but for the last
 BATCH_NOTICES: Final = 256  # same
 LOOK_BACK: Final = 16 * BATCH_NOTICES  # notices that the newest results are looked for in
 AGAIN_S: Final = 1.0
+STAND_BY_S: Final = 10.0  # between looks where the notices end, while nobody wants them
 
 Dispatch = Callable[[int, Notice, Result], None]
 
@@ -60,7 +64,7 @@ class Results:
         self.tail = self.done = result_position(1, 0) - 1
         self.dispatched = 0  # results
         self._newest = 0  # the position of the newest notice, at the last look
-        self._expected = False  # whether anybody here was ever subscribed to a channel
+        self._expected = asyncio.Event()  # somebody here was, or is to be, subscribed to a channel
         self._log = log
         self._subject = subject
         self._source = source
@@ -72,9 +76,9 @@ class Results:
         return {"notices_behind": self.behind, "results": self.dispatched, **self._source.statistics()}
 
     def expected(self) -> None:
-        """Somebody here is subscribed to a channel."""
-        if not self._expected:
-            self._expected = True
+        """Somebody here is, or is about to be, subscribed to a channel: what is behind the ``tail`` is dispatched."""
+        if not self._expected.is_set():
+            self._expected.set()
             self._source.warm()
 
     async def open(self) -> None:
@@ -87,7 +91,7 @@ class Results:
 
     async def look(self) -> None:
         """See how many notices there are, to report how far behind we are, if anybody here waits for results."""
-        if not self._expected:
+        if not self._expected.is_set():
             return
         with contextlib.suppress(StoreError):
             self._newest = await self._log.last()
@@ -100,7 +104,10 @@ class Results:
     # ── following ───────────────────────────────────────────────────────────────────────────────────────────
 
     async def follow(self, dispatch: Dispatch) -> None:
-        """Dispatch each result of every notice, with its place and notice, for as long as the broker lives."""
+        """Dispatch each result of every notice, with its place and notice, for as long as the broker lives; from when
+        somebody here wants any."""
+        while not self._expected.is_set():
+            await self._stand_by()
         while True:
             try:
                 async for entry in self._log.follow(self._subject, notice_position(self.done + 1)):
@@ -108,6 +115,16 @@ class Results:
             except Trimmed as error:  # we were away for longer than notices are kept
                 self._logger.error("results were trimmed before they were delivered", problem=str(error))
                 self.tail = self.done = max(self.done, result_position(error.oldest, 0) - 1)
+
+    async def _stand_by(self) -> None:
+        """Nobody wants results: move on to where they end, if that is so after a while."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STAND_BY_S):
+                await self._expected.wait()
+        with contextlib.suppress(StoreError):
+            end = await self._log.last()
+            if not self._expected.is_set():
+                self.tail = self.done = max(self.tail, result_position(end + 1, 0) - 1)
 
     async def _take(self, entry: Entry, dispatch: Dispatch) -> None:
         self.tail = result_position(entry.position + 1, 0) - 1

@@ -18,6 +18,7 @@ from tocsin.broker.delivery.message_log import MessageLog
 from tocsin.broker.links.link import NO_MAXIMUM
 from tocsin.broker.retained.replay import Copy, Pages, Replay
 from tocsin.core.budgets.budget import Kind
+from tocsin.core.channels.channel_filter import ChannelFilter
 from tocsin.core.delivery.grant import Frames, Grant, grant, grant_of_results
 from tocsin.core.delivery.machine import ClientDelivery
 from tocsin.core.delivery.session_cell import SESSIONS
@@ -183,6 +184,8 @@ class DurableDelivery:
     ) -> None:
         """The client is accepted; ``claims`` are what it has as a member of groups, each with the group's name."""
         self.session, self.session_epoch = ("", 0) if session is None else (session.uid, session.epoch)
+        if session is not None and session.named(ChannelFilter):
+            self._channels.results.expected()  # so that what is behind the tail is dispatched
         self._post(
             Began(
                 receive_max=receive_max,
