@@ -693,7 +693,8 @@ class Connection(asyncio.Protocol):
         self.subscriber.restore()
         if present:
             self._publisher = ClientPublisher(self, self._exchange, self._durable, resumed=True)
-            self._exchange.requests.resumed(self)
+            if self.delivery.streams:
+                self._exchange.requests.resumed(self)
         self._welcome(accepted, present=present)
         self.subscriber.begin()
 
