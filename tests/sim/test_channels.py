@@ -300,7 +300,7 @@ PLANTED = (
     Planted(lets_go_of_who_is_away, 20, HELD),
     Planted(reads_its_own_files_only, 20, ARRIVE),
     Planted(settles_at_sending, 40, ARRIVE),
-    Planted(stores_one_progress, 40, ARRIVE),
+    Planted(stores_one_progress, 60, ARRIVE, RESTARTS),
     Planted(takes_before_it_holds, 100, HELD),
     Planted(treats_all_alike, 20, ARRIVE),
 )
