@@ -27,7 +27,7 @@ from tocsin_labs.stage import Stage
 
 SLOWER_MS: Final = 100.0  # than at rest, at the 99th percentile: from then on hubs do not follow
 BEGINS: Final = 0.75  # of what so many hubs should carry: the first rate that is tried
-TRIES: Final = 3  # of one rate, before it counts as not followed: the machine may have other work
+TRIES: Final = 2  # of one rate, before it counts as not followed: the machine may have other work
 REST: Final = 0.4  # of that: the rate between measurements
 TOO_MUCH: Final = 1.15  # of what the hubs carry, while others are added
 BEFORE_S: Final = 1.0  # at that rate, before they are
@@ -35,7 +35,7 @@ WITHIN: Final = 1.2  # times the 99th percentile at rest: from then on they have
 WINDOW_S: Final = 0.5
 SMOOTH: Final = 5  # windows, of which the middle one counts
 EVEN_S: Final = 20.0
-DRAIN_S: Final = 3.0
+DRAIN_S: Final = 2.0
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
