@@ -147,6 +147,28 @@ def test_a_network_starts_says_where_it_is_and_stops_in_order(start: Start, tmp_
     assert (tmp_path / "state" / "logs" / "broker-north-1.log").exists()
 
 
+def test_a_hangup_has_files_read_again_and_stops_nothing(start: Start, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[[rules]]\nallow = "both"\ntopics = ["a"]\n')
+    network = start("--auto-ports", "--state", "state", *ONE_BROKER, "--set", f"access.rules={rules}")
+    line = network.ready()
+    rules.write_text('[[rules]]\nallow = "both"\ntopics = ["b"]\n')
+    network.signal(signal.SIGHUP)
+
+    def is_read() -> bool:
+        return "files of the guard changed" in (tmp_path / "state" / "logs" / "broker-a.log").read_text()
+
+    wait_for(is_read, "the broker reads its rules again")
+    for pid in line["pids"].values():
+        os.kill(pid, signal.SIGHUP)  # as a terminal that closes may
+    wait_for(lambda: any(each.get("signal") == "SIGHUP" for each in network.log()), "it says so")
+    assert network.process.poll() is None and all(each.is_running() for each in network.family)
+    assert listens(line["brokers"][0])
+    network.signal(signal.SIGTERM)
+    assert network.end() == 0
+    assert not any("restarted" in each["event"] for each in network.log())
+
+
 def test_a_killed_broker_comes_back_at_its_address(start: Start) -> None:
     network = start("--auto-ports", "--state", "state", *ONE_BROKER)
     line = network.ready()

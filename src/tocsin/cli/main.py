@@ -17,7 +17,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -66,6 +66,12 @@ Start with `tocsin doctor`, then `tocsin up`, then connect any MQTT client to on
 """
 
 
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"tocsin {importlib.metadata.version('tocsin')}")
+        raise typer.Exit
+
+
 def build(verbs: Sequence[str]) -> typer.Typer:
     """The command line with these verbs only: a broker should not wait for what the simulator imports."""
     app = typer.Typer(
@@ -76,7 +82,7 @@ def build(verbs: Sequence[str]) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
         rich_markup_mode="markdown",
     )
-    app.callback()(lambda: None)  # without it, an app of one verb would not ask for the verb
+    app.callback()(_whole)  # without it, an app of one verb would not ask for the verb
     for verb in verbs:
         match VERBS.get(verb):
             case (module, attribute):
@@ -84,6 +90,14 @@ def build(verbs: Sequence[str]) -> typer.Typer:
             case words:
                 _add_foreign(app, verb, words)
     return app
+
+
+def _whole(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_say_version)
+    ] = False,
+) -> None:
+    pass
 
 
 def _add(app: typer.Typer, verb: str, part: typer.Typer | Callable[..., Any]) -> None:

@@ -249,6 +249,8 @@ class _Stop:
         for number in (signal.SIGTERM, signal.SIGINT):
             # Not the loop's own handlers: these run between two instructions, even while the loop hangs.
             self._before[number] = signal.signal(number, self._on_signal)
+        # A terminal that is gone ends no server; to who has files to read again it is the word to do so.
+        self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
         text = os.environ.get(STATUS_VARIABLE)
         if text is None:
             return

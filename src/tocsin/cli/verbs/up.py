@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +18,7 @@ import typer
 from tocsin.cli.setting_options import ConfigOption, SetOption, StateOption, read
 from tocsin.cli.verbs.up_board import Board, board
 from tocsin.config import Settings
-from tocsin.core.supervision.machine import Failure
+from tocsin.core.supervision.machine import Failure, Row
 from tocsin.errors import OperatorError, StoreError
 from tocsin.runtime import extra, logs
 from tocsin.runtime.machines.clock import now_us
@@ -129,8 +129,9 @@ async def _look_after(settings: Settings, directory: StateDirectory, shown: Boar
         on_change=on_change,
     )
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, supervisor.stop, f"signal:{signal.Signals(number).name}")
+    loop.add_signal_handler(signal.SIGHUP, _read_again, supervisor)
     refreshing = asyncio.create_task(_refresh(on_change))
     tending = asyncio.create_task(_tend_store(settings, directory, supervisor))
     try:
@@ -172,10 +173,20 @@ async def _tend_store(settings: Settings, directory: StateDirectory, supervisor:
                 structlog.get_logger().error("changed keys are not used", problem=str(error))
         if changed:
             before = found
-            for row in supervisor.rows():
-                if row.stage == network.STORE_STAGE and row.pid is not None:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(row.pid, signal.SIGHUP)  # to the server it means: read your files again
+            _hang_up(row for row in supervisor.rows() if row.stage == network.STORE_STAGE)
+
+
+def _read_again(supervisor: Supervisor) -> None:
+    """Have every process read its files again: users, rules and certificates."""
+    structlog.get_logger().info("files are read again", signal="SIGHUP")
+    _hang_up(supervisor.rows())
+
+
+def _hang_up(rows: Iterable[Row]) -> None:
+    for row in rows:
+        if row.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(row.pid, signal.SIGHUP)
 
 
 def _keys(settings: Settings) -> tuple[tuple[str, Signature], ...]:
