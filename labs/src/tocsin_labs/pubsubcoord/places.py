@@ -7,7 +7,8 @@ a script, which enters it and becomes the program::
 
     python -I -S places.py PATH PROGRAM ARGUMENT…
 
-It imports nothing beyond the standard library, so that it starts quickly.
+Without arguments it makes a place, and says why if it cannot. It imports nothing beyond the standard library, so that
+it starts quickly.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import fcntl
 import os
 import socket
 import struct
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +34,7 @@ MTU = 1_400
 QUEUE = 5_000  # packets; with 500 a burst loses some
 MASK = "255.255.0.0"
 OWN = "/proc/self/ns/net"
+WORDS_MAX = 200  # of what a failed try said
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -115,21 +118,22 @@ def problem() -> str:
     """Why places cannot be had here; empty if they can. It tries, in a process of its own."""
     if not sys.platform.startswith("linux"):
         return "network namespaces need Linux"
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:  # it must not come back: everything here is a copy of its parent's
-        try:
-            make(1)
-        except OSError as error:
-            os.write(writing, f"{error.strerror} ({error.filename or DEVICE})".encode())
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as answer:
-        words = answer.read().decode()
-    os.waitpid(child, 0)
-    return words
+    tried = subprocess.run(
+        (sys.executable, "-I", "-S", __file__), capture_output=True, text=True, check=False
+    )
+    return tried.stdout.strip() or (tried.stderr.strip()[-WORDS_MAX:] if tried.returncode else "")
+
+
+def _try() -> None:
+    try:
+        make(1)
+    except OSError as error:
+        print(f"{error.strerror} ({error.filename or DEVICE})")
 
 
 if __name__ == "__main__":
-    enter(sys.argv[1])
-    os.execv(sys.argv[2], sys.argv[2:])
+    if len(sys.argv) == 1:
+        _try()
+    else:
+        enter(sys.argv[1])
+        os.execv(sys.argv[2], sys.argv[2:])
