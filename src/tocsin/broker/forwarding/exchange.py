@@ -281,11 +281,7 @@ class Exchange:
 
     def relay(self, cluster: str, topic: str, packet: PublishPacket) -> None:
         """A message that came over a link from a broker of this cluster."""
-        if topic == CARRIED:
-            self.relays.take(packet)
-            return
-        if topic.startswith(COPY_PREFIX):
-            self._take_copy(topic.removeprefix(COPY_PREFIX), packet)
+        if topic[:1] == "$" and self._take_apart(topic, packet):
             return
         self.counts.relayed += 1
         ends = topic.startswith(HERE_PREFIX)
@@ -321,6 +317,16 @@ class Exchange:
             self._forward(fanout, packet, None, onward, onward_here)
             if fanout.requesting:
                 self.requests.give(fanout.requesting, packet, topic, "")
+
+    def _take_apart(self, topic: str, packet: PublishPacket) -> bool:
+        """Whether what came takes no routes: it is carried for others, or a copy."""
+        if topic == CARRIED:
+            self.relays.take(packet)
+        elif topic.startswith(COPY_PREFIX):
+            self._take_copy(topic.removeprefix(COPY_PREFIX), packet)
+        else:
+            return False
+        return True
 
     def _take_copy(self, topic: str, packet: PublishPacket) -> None:
         """A copy came over a second way: nobody else gets it."""

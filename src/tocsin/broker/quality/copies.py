@@ -243,7 +243,10 @@ class Copies:
 
     def _wind(self) -> None:
         if self._timer is None and not self._closed and (self._originates or self._asked or self.topics):
-            self._timer = asyncio.get_running_loop().call_later(EVERY_US / 1e6, self._due)
+            measures = self.ways.told or self._asked
+            self._timer = asyncio.get_running_loop().call_later(
+                EVERY_US / 1e6 if measures else LOOK_S, self._due
+            )
 
     def _due(self) -> None:
         self._timer = None
@@ -251,9 +254,9 @@ class Copies:
         self._ask_links(now)
         if self._originates:
             self.extra.ping()
-            self._seek(now)
             if now - self._looked_us >= LOOK_S * 1e6:
                 self._look(now)
+            self._seek(now)
         elif self.topics:
             self._stop()
         if self._asked:
@@ -289,8 +292,8 @@ class Copies:
     # ── as an origin ────────────────────────────────────────────────────────────────────────────────────────
 
     def _seek(self, now: int) -> None:
-        destinations = tuple(sorted(self.ways.destinations))[:LEGS_MAX]
-        if destinations != self._sought or now - self._sought_us >= SEEK_US:
+        destinations = self.ways.sought
+        if destinations != self._sought or (destinations and now - self._sought_us >= SEEK_US):
             self._sought, self._sought_us = destinations, now
             self._words.say(words_subject(self._network), WORD.write(Seeks(self._own.id, destinations)))
 

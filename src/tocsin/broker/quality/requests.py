@@ -400,9 +400,10 @@ class Requests:
 
     def _give_in_order(self, publication: Publication, stamp: Stamp) -> None:
         """It is the turn of a message of a reliable flow, for those who request that."""
-        if self.arriving.wanted:
+        wanted = _divided(self._find(publication.topic), _is_ordered)
+        if self.arriving.wanted and _divided(wanted, _has_budget):
             self.arriving.delivers(stamp)
-        self._give_again(_divided(self._find(publication.topic), _is_ordered), publication, stamp)
+        self._give_again(wanted, publication, stamp)
 
     def _give_again(self, wanted: Wanted[Client], publication: Publication, stamp: Stamp) -> None:
         """Give a message that was kept back."""

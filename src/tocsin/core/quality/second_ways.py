@@ -36,7 +36,7 @@ from tocsin.core.quality.ways import (
     Why,
 )
 from tocsin.model.network import BrokerInfo
-from tocsin.wire.internal.quality import Leg, Wish
+from tocsin.wire.internal.quality import LEGS_MAX, Leg, Wish
 from tocsin.wire.mqtt.topics import matches
 
 LEAST: Final = 10  # samples of a link, before it counts
@@ -46,6 +46,7 @@ TOLD_US: Final = 16_000_000
 STRAIGHT_US: Final = 60_000_000
 WANTS_MAX: Final = 10_000
 DESTINATIONS_MAX: Final = 64
+REMEMBERED: Final = 1_000  # topics that are no more, for which it is known who wanted them
 CONVOLVED: Final = 10  # a few milliseconds each
 DOWN: Final = Delay((Part(0, 0, 1),), lost_ppm=MILLION, samples=LEAST)
 
@@ -114,6 +115,7 @@ class SecondWays:
     def __init__(self, bounds: Bounds, goal: float) -> None:
         self.planner = Planner(bounds)
         self.told: dict[Key, Told] = {}
+        self.sought: tuple[str, ...] = ()  # destinations that want something of this broker
         self._goal = goal
         self._destinations: dict[str, _Destination] = {}
         self._legs: dict[
@@ -128,9 +130,6 @@ class SecondWays:
     @property
     def destinations(self) -> Mapping[str, BrokerInfo]:
         return {name: each.info for name, each in self._destinations.items()}
-
-    def has(self, broker: str) -> bool:
-        return broker in self._destinations
 
     def wished(self, info: BrokerInfo, rows: tuple[Wish, ...], now_us: int) -> bool:
         """A destination says all that it wants; whether that is new."""
@@ -156,12 +155,6 @@ class SecondWays:
                     delay = before[0]
                 known[leg.to] = delay, now_us + TOLD_US
 
-    def wants(self, topics: Iterable[str], offered: Callable[[str], int]) -> bool:
-        """Whether anybody wants one of these topics within a budget."""
-        return any(
-            each.budget_us(topic, offered(topic)) for topic in topics for each in self._destinations.values()
-        )
-
     # ── looking ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def look(
@@ -185,6 +178,8 @@ class SecondWays:
         wants: list[Want] = []
         paths: dict[str, Paths] = {}
         for name, each in self._destinations.items():
+            if len(each.budgets) > 2 * len(topics) + REMEMBERED:
+                each.budgets.clear()
             mine = [
                 (topic, us) for topic, row in topics.items() if (us := each.budget_us(topic, row.offered_us))
             ]
@@ -204,6 +199,7 @@ class SecondWays:
                 )
         decisions = self.planner.decide(wants, paths, room)
         self._paths_now = paths
+        self.sought = tuple(sorted(paths))[:LEGS_MAX]
         self._bases = {(each.destination, each.base_over): each.base for each in wants}
         self.told = {each.key: Told(each.budget_us, each.base_over, decisions[each.key]) for each in wants}
 
