@@ -29,9 +29,15 @@ BROKERS = json.dumps([{"id": f"{each}-1", "cluster": each} for each in ("north",
 FIRST_DOMAIN = 10 + os.getpid() % 70 * 3  # of this process: others test at the same time
 
 
+OWN_DOMAIN = FIRST_DOMAIN + 2  # of the bridge that the network runs itself
+OWN = json.dumps(
+    [{"name": "own", "broker": "north-1", "domain": OWN_DOMAIN, "prefix": "own", "payload": "json"}]
+)
+
+
 @pytest.fixture(scope="module")
 def ready() -> Iterator[dict[str, Any]]:
-    with up("--set", f"brokers={BROKERS}") as network:
+    with up("--set", f"brokers={BROKERS}", "--set", f"bridges={OWN}") as network:
         yield network
 
 
@@ -514,3 +520,12 @@ async def test_fast_dds_reads_and_writes_across(
     for program, text in zip(programs[1:], ("fast", "cyclone"), strict=True):
         assert {each.split()[1] for each in program.lines} == {text}
         assert gapless([int(each.split()[0]) for each in program.lines])
+
+
+async def test_the_network_runs_the_bridges_of_its_settings(client: AsyncClient) -> None:
+    lan = dds.Lan(OWN_DOMAIN)
+    writer = lan.writer("Line", dds.Line, dds.KEPT)
+    writer.write(dds.Line("kept"))
+    inbox = await client.subscribe("own/Line", qos=1)
+    assert (await inbox.get(DEADLINE_S)).json() == {"text": "kept"}
+    lan.close()

@@ -8,6 +8,7 @@ Nothing here reads files, the environment or a clock: the command line hands in 
 """
 
 from tocsin.config.balance import Balance
+from tocsin.config.bridges import Bridge
 from tocsin.config.broker import DEFAULT_BROKERS, LISTENERS, Broker, Role
 from tocsin.config.budgets import Budgets
 from tocsin.config.catalogue import PREFIX, SECRET_KEYS, SETTINGS, Setting, value_of
@@ -44,6 +45,7 @@ __all__ = [
     "SETTINGS",
     "Access",
     "Balance",
+    "Bridge",
     "Broker",
     "Budgets",
     "Chaos",

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
+from tocsin.config.bridges import Bridge
 from tocsin.config.broker import Broker
 from tocsin.config.pipeline import HEAP
 from tocsin.config.recovery import Criterion
@@ -111,7 +112,12 @@ def _walk(cls: type[msgspec.Struct], prefix: str) -> list[Setting]:
 SETTINGS: dict[str, Setting] = {setting.key: setting for setting in _walk(Settings, "")}
 BROKER_FIELDS: dict[str, Setting] = {setting.key: setting for setting in _walk(Broker, "")}
 CRITERION_FIELDS: dict[str, Setting] = {setting.key: setting for setting in _walk(Criterion, "")}
-TABLES: dict[str, dict[str, Setting]] = {"brokers": BROKER_FIELDS, "scoring.criteria": CRITERION_FIELDS}
+BRIDGE_FIELDS: dict[str, Setting] = {setting.key: setting for setting in _walk(Bridge, "")}
+TABLES: dict[str, dict[str, Setting]] = {
+    "brokers": BROKER_FIELDS,
+    "bridges": BRIDGE_FIELDS,
+    "scoring.criteria": CRITERION_FIELDS,
+}
 SECTIONS: frozenset[str] = frozenset(key.split(".")[0] for key in SETTINGS if "." in key)
 
 

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from tocsin.config import rules
+from tocsin.config.bridges import BRIDGES_MAX
 from tocsin.config.catalogue import (
     NOT_SETTINGS,
     PREFIX,
@@ -31,12 +32,14 @@ MASK = "***"
 # Types that text from the environment or a flag has to spell as JSON, with an example of each.
 AS_JSON = {
     "brokers": 'an array such as [{"id": "north-1", "cluster": "north", "port": 1883}]',
+    "bridges": 'an array such as [{"name": "hall-1", "broker": "north-1"}]',
     "spark.conf": 'an object such as {"spark.executor.memory": "4g"}',
     "scoring.criteria": 'an array such as [{"name": "link", "command": ["/usr/local/bin/link-quality"]}]',
 }
 # Settings that are lists of tables: the word for one, the most there may be, the default.
 LISTED = {
     "brokers": ("broker", BROKERS_MAX, "the default brokers"),
+    "bridges": ("bridge", BRIDGES_MAX, "none"),
     "scoring.criteria": ("criterion", CRITERIA_MAX, "none"),
 }
 
@@ -70,7 +73,7 @@ def load(
     """Read settings; raises ``SettingError`` at the first value that cannot be used.
 
     ``flags`` maps dotted keys to values. Text is understood as in the environment: lists of texts are separated
-    by commas; ``brokers`` and ``scoring.criteria`` are JSON arrays, ``spark.conf`` is a JSON object.
+    by commas; ``brokers``, ``bridges`` and ``scoring.criteria`` are JSON arrays, ``spark.conf`` is a JSON object.
     """
     values: dict[str, Any] = {}
     origins = dict.fromkeys(SETTINGS, DEFAULT)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from tocsin.config.catalogue import BROKER_FIELDS, CRITERION_FIELDS, PREFIX, SETTINGS, Setting
+from tocsin.config.catalogue import BRIDGE_FIELDS, BROKER_FIELDS, CRITERION_FIELDS, PREFIX, SETTINGS, Setting
 
 HEAD = f"""# Settings
 
@@ -46,6 +46,20 @@ port = 1885
 ```
 """
 
+BRIDGES = """## Bridges
+
+Each is a `[[bridges]]` table: a [bridge to DDS](../how-to/bridge-dds.md) that `tocsin up` starts when its brokers are
+ready, and starts again when it ends. A bridge on another machine is started by hand (`tocsin bridge dds`).
+
+```toml
+[[bridges]]
+name = "hall-1"
+broker = "north-1"
+domain = 0
+payload = "json"
+```
+"""
+
 CRITERIA = """## Criteria of your own
 
 Each is a `[[scoring.criteria]]` table: a command that every broker runs, and whose answer is part of the score of its
@@ -69,7 +83,8 @@ def markdown() -> str:
     for section, settings in sections.items():
         parts.append(f"## `[{section}]`\n" if section else "## At the top of the file\n")
         parts.append(_table(settings))
-    parts += [BROKERS, _table(BROKER_FIELDS.values()), CRITERIA, _table(CRITERION_FIELDS.values())]
+    parts += [BROKERS, _table(BROKER_FIELDS.values()), BRIDGES, _table(BRIDGE_FIELDS.values())]
+    parts += [CRITERIA, _table(CRITERION_FIELDS.values())]
     return "\n".join(parts)
 
 

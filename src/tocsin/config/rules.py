@@ -24,6 +24,7 @@ def check(settings: Settings, origins: Mapping[str, str]) -> None:
         _check_nats,
         _check_brokers,
         _check_clusters,
+        _check_bridges,
         _check_ports,
         _check_tls,
         _check_access,
@@ -187,6 +188,31 @@ def _check_public(
         if problem is not None:
             raise SettingError(key, url.rpartition("@")[2], source, problem, remedy)
         seen.add(scheme)
+
+
+def _check_bridges(settings: Settings, origins: Mapping[str, str]) -> None:
+    source = origins["bridges"]
+    seen: set[str] = set()
+    known = [each.id for each in settings.brokers]
+    for index, bridge in enumerate(settings.bridges):
+        where = f"bridges[{index}]"
+        if bridge.name in seen:
+            remedy = "Give each bridge its own"
+            raise SettingError(f"{where}.name", bridge.name, source, "another bridge has this name", remedy)
+        seen.add(bridge.name)
+        if bridge.broker not in known:
+            remedy = f"Name one of {', '.join(known)}"
+            raise SettingError(f"{where}.broker", bridge.broker, source, "there is no such broker", remedy)
+        broker = settings.broker(bridge.broker)
+        if broker is not None and not broker.entrances():
+            remedy = "Name a broker with a port"
+            raise SettingError(f"{where}.broker", bridge.broker, source, "it takes no clients", remedy)
+        prefix = bridge.prefix
+        if prefix[0] in "$/" or prefix[-1] == "/" or any(sign in prefix for sign in "+#\0"):
+            remedy = "Give a topic such as dds, or plant/dds"
+            raise SettingError(
+                f"{where}.prefix", prefix, source, "it cannot stand above other topics", remedy
+            )
 
 
 def _check_clusters(settings: Settings, origins: Mapping[str, str]) -> None:

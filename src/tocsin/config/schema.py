@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from tocsin.config.balance import Balance
+from tocsin.config.bridges import BRIDGES_MAX, Bridge
 from tocsin.config.broker import DEFAULT_BROKERS, Broker
 from tocsin.config.budgets import Budgets
 from tocsin.config.chaos import Chaos
@@ -530,6 +531,14 @@ class Settings(Section, frozen=True, kw_only=True):
             description="The brokers, as `[[brokers]]` tables; from the environment or `--set` a JSON array.",
         ),
     ] = DEFAULT_BROKERS
+    bridges: Annotated[
+        tuple[Bridge, ...],
+        Meta(
+            max_length=BRIDGES_MAX,
+            description="Bridges that `tocsin up` runs, as `[[bridges]]` tables; from the environment or `--set` a "
+            "JSON array.",
+        ),
+    ] = ()
     tls: Tls = Tls()
     access: Access = Access()
     limits: Limits = Limits()

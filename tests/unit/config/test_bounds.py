@@ -158,6 +158,7 @@ from tocsin.config import SETTINGS, Shares
         ("scoring.battery_need", [-0.1, 10_001]),
         ("scoring.bandwidth_mbit", [-0.1, 800_001]),
         ("scoring.every_s", [0.0, 3_601]),
+        ("bridges", [[{"name": f"b{n}", "broker": "north-1"} for n in range(65)], {}, [1]]),
         ("scoring.criteria", [[{"name": f"c{n}", "command": ["x"]} for n in range(17)], {}, [1]]),
         ("pipeline.enabled", ["", "yes"]),
         ("pipeline.storage", ["x" * 4_097]),

@@ -1,19 +1,22 @@
 """A network on one machine: which processes it is made of, and how settings become those of this machine.
 
 Stages, each started when the one before is ready: the embedded NATS servers (none if ``nats.urls`` names others), the
-coordinators, the brokers; where Spark is installed the pipeline beside the coordinators, and the feeder last. The
-network is ready when its brokers are: Spark takes its time, and nobody who publishes or subscribes waits for it.
+coordinators, the brokers; where Spark is installed the pipeline beside the coordinators, and the feeder last, with the
+bridges. The network is ready when its brokers are: Spark takes its time, and nobody who publishes or subscribes waits
+for it.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from itertools import repeat
+from typing import Final
 
 import msgspec
 import structlog
 
-from tocsin.config import Settings, to_json
+from tocsin.config import Bridge, Settings, to_json
 from tocsin.core.supervision.machine import Child
 from tocsin.errors import OperatorError
 from tocsin.model.network import broker_address
@@ -49,6 +52,7 @@ STORE_STAGE, COORDINATOR_STAGE, BROKER_STAGE, FEEDER_STAGE = 0, 1, 2, 3
 PIPELINE_STAGE = COORDINATOR_STAGE  # it needs the store only, and Spark is what takes longest to start
 PROBE_DEADLINE_S = 10.0  # of one try; tries are repeated while the server lives
 EVERY_ADDRESS = ("0.0.0.0", "::", "")
+PASSWORD: Final = "TOCSIN_PASSWORD"  # of a client of ours
 LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
@@ -157,6 +161,7 @@ def plans(settings: Settings, directory: StateDirectory, *, empty: bool = False)
             for name, stage in (("pipeline", PIPELINE_STAGE), ("feeder", FEEDER_STAGE))
             if settings.pipeline.enabled == "always"
         ),
+        *map(_bridge, settings.bridges, repeat(settings.state)),
     )
 
 
@@ -186,6 +191,13 @@ def _server(plan: ServerPlan, settings: Settings, *, makes: bool) -> Plan:
     # Without a limit the server's heap grows to what it read and wrote in the last ten seconds, and doubles.
     limit = {"GOMEMLIMIT": f"{settings.budgets.store_bytes}B"}
     return Plan(child, leash.command(os.getpid(), plan.argv), ready=ready, variables=limit)
+
+
+def _bridge(bridge: Bridge, state: str) -> Plan:
+    """It is a client as any other, and is told no settings; its options are in its command."""
+    child = Child(f"bridge/{bridge.name}", FEEDER_STAGE, awaited=False)
+    secret = {PASSWORD: os.environ[PASSWORD]} if bridge.user and PASSWORD in os.environ else {}
+    return Plan(child, own_command(*bridge.command(state)), SETTINGS.seal(b"{}"), variables=secret)
 
 
 def own_command(*arguments: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tocsin.config import Broker, Chaos, Door, Feeds, Nats, Pipeline, Settings, from_json
+from tocsin.config import Bridge, Broker, Chaos, Door, Feeds, Nats, Pipeline, Settings, from_json
 from tocsin.errors import OperatorError, ProgramMissing
 from tocsin.runtime import extra
 from tocsin.runtime.network import plan as network
@@ -151,3 +151,16 @@ def test_without_spark_there_is_no_pipeline_unless_requested(
     with pytest.raises(ProgramMissing) as caught:
         network.prepare(asked, directory, auto_ports=False)
     assert "pyspark" in caught.value.problem and "tocsin[spark]" in caught.value.remedy
+
+
+def test_a_bridge_starts_last_and_gets_a_password_only_for_its_user(
+    settings: Settings, directory: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOCSIN_PASSWORD", "s3cret")
+    broker = settings.brokers[0].id
+    bridges = Bridge(name="one", broker=broker), Bridge(name="two", broker=broker, user="plant")
+    made = network.plans(msgspec.structs.replace(settings, bridges=bridges), directory)[-2:]
+    assert [each.child.name for each in made] == ["bridge/one", "bridge/two"]
+    assert not any(each.child.awaited for each in made)
+    assert [dict(each.variables) for each in made] == [{}, {"TOCSIN_PASSWORD": "s3cret"}]
+    assert made[1].argv[-2:] == ("--user", "plant") and made[0].handover
