@@ -26,6 +26,7 @@ BENCHES = {
     "query": "a change against up to a million standing queries, a new query against as many streams",
     "replication": "bytes and CPU of a change, a position and a resync, from a broker to its two backups",
     "sim": "events a second of the simulator, beside a bare event heap",
+    "spread": "durable messages a second of brokers with disjoint interests, beside the store's limit",
     "storm": "the clients of a killed broker come to its backup at once: until all are served, and who notices",
     "takeover": "until a backup serves a lost broker's clients, by their subscriptions: local beside remote",
     "tiers": "the leader's work when a routing broker leaves, beside the way before; bytes that brokers are told",

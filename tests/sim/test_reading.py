@@ -10,7 +10,7 @@ from tests.sim.search import seeds_from
 from tocsin.sim.runs.runner import run
 from tocsin.sim.runs.scenario import find
 
-SEEDS = 40
+SEEDS = 60
 
 BUGS: tuple[Bug, ...] = (
     bugs.begins_before_it_reads,
@@ -19,7 +19,7 @@ BUGS: tuple[Bug, ...] = (
     bugs.takes_coarse_for_exact,
 )
 # A seed that shows a bug which the first ones do not.
-SHOWN_BY: dict[Bug, int] = {}
+SHOWN_BY: dict[Bug, int] = {bugs.begins_before_it_reads: 42}
 
 
 @pytest.mark.slow
