@@ -65,7 +65,7 @@ def point(system: System, share: float, mean: float, topics: int = 100) -> Point
 
 def failed(way: Way, lost: int = 0) -> Failed:
     return Failed(
-        way=way, hub="hub-1", part=0.2, happened_s=0.1, empty_s=1.5 if way == "drained" else None,
+        way=way, hub="hub-1", part=0.2, happened_s=0.1, empty_s={"drained": 1.5, "moved": 2.5}.get(way),
         period_s=0.05, flight=144, heard=heard(100.0, lost),
     )  # fmt: skip
 
@@ -132,7 +132,7 @@ def results() -> Results:
     found.points = [point("tocsin", 0.1, 95.0), point("tocsin", 0.9, 30.0), point("nats", 0.1, 94.0)]
     found.kept = [Kept(100, 10_000.0, 900.0, 901.0)]
     found.joined = [joined(2_000), joined(4_000)]
-    found.failures = [failed("nothing"), failed("drained"), failed("killed", 120)]
+    found.failures = [failed("nothing"), failed("moved"), failed("drained"), failed("killed", 120)]
     return found
 
 
@@ -157,6 +157,8 @@ def test_a_failure_says_who_was_interrupted_and_what_was_lost() -> None:
     assert rows[name, "lost, of 1,000; on the hub's ways at a time 144"].ours == 120
     drained = "Failure, a hub is drained, and stopped"
     assert rows[drained, "from the order until it carried nothing"].ours == 1.5
+    moved = "Failure, every slot moves to another hub"
+    assert rows[moved, "from the order until every slot had moved"].ours == 2.5
 
 
 def test_a_join_has_its_part_of_the_log() -> None:
@@ -242,7 +244,7 @@ def test_everything_is_written_and_a_partial_run_says_so(tmp_path: Path) -> None
     assert "cut short" in (tmp_path / "summary.md").read_text()
     for name, rows in (
         ("locality", 3),
-        ("failure", 3),
+        ("failure", 4),
         ("joining", 2),
         ("topics", 5),
         ("hubs", 4),

@@ -16,7 +16,7 @@
 | ``deadline`` | Figure 8 and Table 1: paths with delay and loss |
 | ``overlay`` | its network: pairs of edge brokers and a routing broker in namespaces of their own (``places``) |
 | ``router`` | moves their packets, with delay and loss |
-| ``failure`` | a hub is drained, killed, frozen under Figure 6's load; not in the paper |
+| ``failure`` | all slots move; a hub is drained, killed, frozen under Figure 6's load; not in the paper |
 | ``tables``, ``claims`` | paper and ours, side by side; what the paper says in words |
 | ``plots`` | pictures of all of it |
 | ``run`` | the experiments one after the other, and what is written down |

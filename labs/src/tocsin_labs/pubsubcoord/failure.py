@@ -1,4 +1,4 @@
-"""What the paper has not evaluated: a hub is drained, killed or frozen under the load of Figure 6.
+"""What the paper has not evaluated: all slots move, or a hub is drained, killed or frozen, under the load of Figure 6.
 
 Every case has the same length and load; in the first one nothing happens. A *silence* is the time between two arrivals
 on one topic: at rest it is the period.
@@ -19,6 +19,7 @@ from tocsin_labs.stage import Stage
 
 DOES: Final[dict[Way, str]] = {
     "nothing": "nothing happens",
+    "moved": "every slot moves to another hub",
     "drained": "a hub is drained, and stopped",
     "killed": "a hub is killed",
     "frozen": "a hub is frozen",
@@ -34,7 +35,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
     hub: str
     part: float  # of the topics across, that the hub carried
     happened_s: float  # from when messages counted
-    empty_s: float | None  # from the order to drain it until the hub carried no slot
+    empty_s: float | None  # from the order until the hub carried no slot, or every slot had moved
     period_s: float
     flight: int  # messages that were on the hub's ways at a time, by the load and the delays
     heard: Heard
@@ -62,7 +63,8 @@ async def run(plan: Plan, stage: Stage, found: list[Failed]) -> None:
 async def _case(plan: Plan, network: Lans, way: Way) -> Failed:
     """It befalls the hub that carries most of the topics."""
     failure, load, wan = plan.failure, plan.load, plan.wan
-    chosen = topics(wan.lans, failure.topics, failure.locality)
+    each_lan = failure.moved_topics if way == "moved" else failure.topics
+    chosen = topics(wan.lans, each_lan, failure.locality)
     names = [each.name for each in chosen if not each.is_local]
     async with loaded(network, chosen, load, wan.lan_lag_s) as running:
         parts = await network.shared(failure.even_s, names)
@@ -89,6 +91,8 @@ async def _case(plan: Plan, network: Lans, way: Way) -> Failed:
 async def _happen(network: Lans, way: Way, hub: str, failure: Failure) -> float | None:
     began_s = time.monotonic()
     match way:
+        case "moved":
+            return await network.rotate(failure.empty_s)
         case "drained":
             await network.drain(hub)
             if not await network.emptied(hub, failure.empty_s):

@@ -8,7 +8,7 @@ import msgspec
 
 from tocsin_labs.pubsubcoord import paper
 
-Way = Literal["nothing", "drained", "killed", "frozen"]
+Way = Literal["nothing", "moved", "drained", "killed", "frozen"]
 
 
 class Wan(msgspec.Struct, frozen=True):
@@ -45,8 +45,9 @@ class Locality(msgspec.Struct, frozen=True):
 class Failure(msgspec.Struct, frozen=True):
     """Hubs that fail under Figure 6's load."""
 
-    ways: tuple[Way, ...] = ("nothing", "drained", "killed", "frozen")
+    ways: tuple[Way, ...] = ("nothing", "moved", "drained", "killed", "frozen")
     topics: int = 60  # a LAN: as many as two processors can do without being late themselves
+    moved_topics: int = 100  # where every slot moves: 10 000 messages a second
     locality: float = 0.1
     before_s: float = 3.0  # of each case, until something happens
     after_s: float = 12.0
@@ -140,7 +141,8 @@ QUICK = Plan(
     load=Load(warm_s=0.5, settle_s=1.0),
     locality=Locality(topics=(10,), localities=(0.5,), lasts_s=1.5),
     failure=Failure(
-        ways=("drained", "killed"), topics=10, before_s=0.5, after_s=3.0, empty_s=3.0, even_s=2.0
+        ways=("moved", "drained", "killed"), topics=10, moved_topics=10,
+        before_s=0.5, after_s=3.0, empty_s=3.0, even_s=2.0,
     ),
     joining=Joining(joins=(100, 200), rate=200, topics=100, edges=4, publishers=1, hubs=1),
     topics=Topics(topics=(5, 10, 20), readers=(2,), lans=2, others=5, lasts_s=1.0, networks=(10, 20)),

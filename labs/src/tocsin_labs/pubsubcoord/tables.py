@@ -90,7 +90,8 @@ def failure_rows(found: Iterable[Failed]) -> list[Comparison]:
             median = 1e3 * percentile(sorted(each.interrupted), 50)
             rows.append(Comparison(name, "silence of an interrupted topic, median", "ms", None, median))
         if each.empty_s is not None:
-            rows.append(Comparison(name, "from the order until it carried nothing", "s", None, each.empty_s))
+            until = "every slot had moved" if each.way == "moved" else "it carried nothing"
+            rows.append(Comparison(name, f"from the order until {until}", "s", None, each.empty_s))
         lost = f"lost, of {heard.sent:,}"
         if each.way == "killed":
             lost += f"; on the hub's ways at a time {each.flight:,}"

@@ -19,6 +19,7 @@ import msgspec
 from tocsin.config import Broker
 from tocsin.coordinator.reading import read_state
 from tocsin.core.coordination.leader.balancing import KEY, ORDER, Order
+from tocsin.core.coordination.leader.pinning import PIN, Pin, key_of
 from tocsin.core.coordination.names import StoreNames
 from tocsin.core.coordination.state.explaining import carriers_of
 from tocsin.core.tiers.slots import slot_of
@@ -110,6 +111,26 @@ class Lans(Site):
         """Order that it gives up all its slots, as ``tocsin routing drain`` does."""
         table = await self.fleet.store.table(self._names.table)
         await table.put(f"{KEY}{hub}", ORDER.write(Order(time.time_ns() // 1_000)))
+
+    async def rotate(self, deadline_s: float) -> float | None:
+        """Have every slot carried by the next routing broker, all at once, as ``tocsin routing move`` does; how long
+        that took, None if it did not come."""
+        table = await self.fleet.store.table(self._names.table)
+        carriers = carriers_of(await read_state(self.fleet.store, self._names), TIER)
+        wanted = [self.hubs[(self.hubs.index(each) + 1) % len(self.hubs)] for each in carriers]
+        keys = [key_of(TIER, slot) for slot in range(len(wanted))]
+        began_s = time.monotonic()
+        try:
+            for key, hub in zip(keys, wanted, strict=True):
+                await table.put(key, PIN.write(Pin(hub, "lab")))
+            while carriers_of(await read_state(self.fleet.store, self._names), TIER) != tuple(wanted):
+                if time.monotonic() > began_s + deadline_s:
+                    return None
+                await asyncio.sleep(LOOK_S)
+            return time.monotonic() - began_s
+        finally:
+            for key in keys:
+                await table.delete(key)
 
     async def restore(self) -> None:
         """Have all hubs run, and carry again."""

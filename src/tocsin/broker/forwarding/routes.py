@@ -73,7 +73,7 @@ class Routes:
         over = [route for route in self._overlay.routes(Origin.STANDBY) if route.peer in back] if back else ()
         self._change(Origin.STANDBY, self.standby.keep(taken_back, gone), over)
         if tiers is not None:
-            self.carrying.know(tiers)
+            self.carrying.know(tiers, gone)
         self._change(Origin.COORDINATOR, added, taken_back)
         self._lead()
 

@@ -7,7 +7,7 @@ anew, held messages go, and what waits for a link that broke takes the deputy's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from tocsin.broker.client import Client
@@ -59,12 +59,12 @@ class Carrying:
         """The tiers that this broker knows."""
         return self._tiers
 
-    def know(self, tiers: Mapping[str, Slots]) -> None:
-        """These are the tiers; there is a link to each member that routes lead to."""
+    def know(self, tiers: Mapping[str, Slots], lost: Collection[str]) -> None:
+        """These are the tiers; there is a link to each member that routes lead to. Those brokers are declared lost."""
         if tiers != self._tiers:
             self._tiers = dict(tiers)
             self._meter.apart = frozenset[str]().union(*(slots.apart for slots in tiers.values()))
-            self._shell.post(TiersKnown(tiers=tiers, cause=f"{self._own}:tiers"))
+            self._shell.post(TiersKnown(tiers=tiers, lost=frozenset(lost), cause=f"{self._own}:tiers"))
 
     def link_seen(self, peer: str, up: bool) -> None:
         """A link has come up, or is down."""

@@ -15,8 +15,9 @@ on the old way. So the broker
         ──► the sign comes (``Passed``) ──► waits PAUSE_US, in which the old carrier's messages reach their ends
         ──► sends what was held to the new carrier, and goes on there (``WaysChanged.released``)
 
-A carrier that does not answer within FENCE_US counts as failed. All slots that leave one carrier at a time share a
-fence. No message takes two ways, so that none comes twice.
+A carrier that does not answer within FENCE_US counts as failed; one that the leader has declared lost, within LOST_US:
+it may be frozen, and a frozen process keeps its connections. All slots that leave one carrier at a time share a fence.
+No message takes two ways, so that none comes twice.
 
 **Topics apart from their slots** move in the same way: out of the slot, from one member to another, and back into the
 slot. While its slot is held, a topic neither leaves nor rejoins it, so that its messages stay in one line.
@@ -30,7 +31,7 @@ resolved.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
 from typing import ClassVar, Final
 
@@ -41,6 +42,7 @@ PAUSE_US: Final = (
     100_000  # longer than a message is on its way from one broker to another where nothing is queued
 )
 FENCE_US: Final = 1_000_000
+LOST_US: Final = 200_000  # longer than a round trip between most brokers: the leader may be wrong
 STEADY_US: Final = 3_000_000  # a link that comes back and breaks again would lose what was written to it
 
 Place = tuple[
@@ -56,9 +58,10 @@ class TierTimer(StrEnum):
 
 
 class TiersKnown(Event, frozen=True, kw_only=True):
-    """The tiers and their slots, by the names that routes have for tiers."""
+    """The tiers and their slots, by the names that routes have for tiers; and the brokers that are declared lost."""
 
     tiers: Mapping[str, Slots]
+    lost: Collection[str] = ()
 
 
 class LinkSeen(Event, frozen=True, kw_only=True):
@@ -117,6 +120,7 @@ class TierWays(TableMachine):
         self._held: dict[Place, int] = {}  # slots that are held, and the fence that they wait behind
         self._fences: dict[int, _Open] = {}
         self._tickets = 0
+        self._lost: frozenset[str] = frozenset()  # brokers that the leader has declared lost
         self._down: set[str] = set()  # brokers to which the link is not up
         self._unsteady: dict[
             str, int
@@ -166,11 +170,14 @@ class TierWays(TableMachine):
     def _known(self, event: TiersKnown, now_us: int) -> list[Effect]:
         if event.tiers == self._tiers:
             return []
-        self._tiers = dict(event.tiers)
+        self._tiers, self._lost = dict(event.tiers), frozenset(event.lost)
         for tier in [each for each in self._now if each not in self._tiers]:
             del self._now[tier]
         for tier, slots in self._tiers.items():
             self._now.setdefault(tier, [self._best(slots, slot) for slot in range(SLOTS)])
+        for fence in self._fences.values():
+            if not fence.passed:
+                fence.until_us = min(fence.until_us, now_us + self._patience_us(fence.peer))
         gone = tuple(place for place in self._held if place[0] not in self._tiers)
         for place in gone:
             del self._held[place]
@@ -231,6 +238,10 @@ class TierWays(TableMachine):
                     released.append(place)
         return self._look(now_us, tuple(released))
 
+    def _patience_us(self, carrier: str) -> int:
+        """How long to wait for the answer of a carrier."""
+        return LOST_US if carrier in self._lost else FENCE_US
+
     def _pause_us(self) -> int:
         """How long messages wait once the old carrier has read everything."""
         return PAUSE_US
@@ -253,7 +264,7 @@ class TierWays(TableMachine):
         fences = []
         for peer, places in leaving.items():
             self._tickets += 1
-            self._fences[self._tickets] = _Open(peer, places, now_us + FENCE_US)
+            self._fences[self._tickets] = _Open(peer, places, now_us + self._patience_us(peer))
             self._held.update(dict.fromkeys(places, self._tickets))
             self.moves += len(places)
             fences.append(Fence(peer=peer, ticket=self._tickets))

@@ -10,6 +10,7 @@ from tocsin.core.machine import Effect, SetTimer, TimerFired
 from tocsin.core.tiers.slots import SLOTS, Slots, is_gate, slot_of
 from tocsin.core.tiers.ways import (
     FENCE_US,
+    LOST_US,
     PAUSE_US,
     STEADY_US,
     Fence,
@@ -107,6 +108,24 @@ def test_a_carrier_that_does_not_answer_holds_nobody_up_for_long() -> None:
     broker.wait(FENCE_US - 1)
     assert is_gate(broker.way)
     broker.wait(1)
+    assert broker.way == "b"
+
+
+def test_a_frozen_carrier_that_is_declared_lost_holds_nobody_up() -> None:
+    broker = Broker(all_over("a", "b"))
+    broker.take(TiersKnown(tiers={GATE: all_over("b")}, lost=("a",)))
+    broker.wait(LOST_US - 1)
+    assert broker.way == held_name((GATE, SLOT))
+    broker.wait(1)
+    assert broker.way == "b"
+
+
+def test_a_carrier_that_is_lost_while_it_is_asked_has_less_time() -> None:
+    broker = Broker(all_over("a", "b"))
+    broker.know(all_over("b", "a"))
+    broker.now_us += LOST_US
+    broker.take(TiersKnown(tiers={GATE: all_over("b")}, lost=("a",)))
+    broker.wait(LOST_US)
     assert broker.way == "b"
 
 
