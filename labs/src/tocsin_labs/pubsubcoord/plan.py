@@ -77,7 +77,7 @@ class Deadline(msgspec.Struct, frozen=True):
     cases: int = 8  # of Table 1
     budgets_s: tuple[float, ...] = (0.050, 0.100, 0.300)  # a case has the least that its best way can keep
     known_s: float = 25.0  # in which brokers find how long links take, before messages count
-    lasts_s: float = 100.0
+    lasts_s: float = 75.0
     rest_s: float = 10.0  # before that, without messages
     more_s: float = 15.0  # with further topics on the same links
     load: Load = Load(warm_s=5.0, settle_s=5.0)
