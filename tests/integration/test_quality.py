@@ -479,11 +479,16 @@ async def test_messages_over_their_budget_are_delivered_and_told(connect: Connec
     assert await subscribe(reader, "far", budget="1us") == [0]
     await asyncio.sleep(SOON_S / 2)
     sensor.send(PublishPacket("far", b"1", user_properties=said))
-    got = [await reader.first(PublishPacket) for _ in range(2)]
-    news = next(each for each in got if each.topic == "$qos/late/far")
-    told = json.loads(news.payload)
+    news: list[PublishPacket] = []
+    heard: set[bytes] = set()
+    while not news or b"1" not in heard:  # on a busy machine the first message may come too
+        packet = await reader.first(PublishPacket)
+        if packet.topic == "$qos/late/far":
+            news.append(packet)
+        else:
+            heard.add(bytes(packet.payload))
+    told = json.loads(news[0].payload)
     assert told["budget"] == "1us" and told["total"] == told["change"] == 1 and told["longest"].endswith("us")
-    assert any(each.payload == b"1" for each in got)
 
 
 def test_a_new_subscription_gets_the_last_messages_and_then_what_comes(network: dict[str, Any]) -> None:
