@@ -49,7 +49,7 @@ NUMBERS: Final = {word: number for number, word in enumerate(TEENS)} | {
 TOGETHER: Final = {
     "channels": ("channels", "standing_by"),
     "links-narrow": ("narrow_links",),
-    "durable": ("durable", "reading"),
+    "durable": ("durable", "reading", "retained_stubs"),
     "survival": ("survival", "survival_wills", "survival_balance", "recruits", "doors"),
 }  # a row → modules of tests
 

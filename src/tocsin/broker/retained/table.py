@@ -84,6 +84,7 @@ class Retained:
     ) -> None:
         self._machine = RetainedCopy(topics_max, bytes_max, user_max, held_max)
         self._table = table
+        self._held_max = held_max
         self._spawn = spawn
         self.fetched = 0  # messages that were asked of the table for a client
         self.known = asyncio.Event()  # the copy is complete
@@ -206,9 +207,18 @@ class Retained:
         return self._machine.of(topics, after)
 
     def fetch(self, topics: Sequence[str], done: Callable[[Collection[str]], None]) -> None:
-        """Have the messages of these topics in the copy, and call ``done`` in that moment, with the topics of which the
-        table has none. If the table cannot be asked, ``done`` is called after a while."""
-        self._spawn(self._fetch(topics, done))
+        """Have the messages of these topics, or of the first of them, in the copy, and call ``done`` in that moment,
+        with the topics of which the table has none. If the table cannot be asked, ``done`` is called after a while."""
+        self._spawn(self._fetch(self._fitting(topics), done))
+
+    def _fitting(self, topics: Sequence[str]) -> Sequence[str]:
+        """As many as the copy can have at once: those that come first must not go before they are sent."""
+        size = 0
+        for count, topic in enumerate(topics):
+            size += self.size(topic)
+            if count and size > self._held_max:
+                return topics[:count]
+        return topics
 
     async def _fetch(self, topics: Sequence[str], done: Callable[[Collection[str]], None]) -> None:
         try:
