@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 
@@ -121,7 +121,7 @@ def test_an_older_message_that_is_fetched_in_the_place_of_a_newer_is_found(
         self._topics.put(event.kept.publication.topic, event.kept)
         return []
 
-    table: dict[Any, Any] = RetainedCopy.table
+    table = cast(dict[Any, Any], RetainedCopy.table)
     monkeypatch.setitem(table, ("*", MessageFetched), believed)
     assert first_broken(scene, SETTINGS, LAGGING, SEEDS) is not None
 
