@@ -55,7 +55,7 @@ class Plan(msgspec.Struct, frozen=True):
     turns: int
 
 
-FULL: Final = Plan((1, 2, 4, 8), 3.0, 2)
+FULL: Final = Plan((1, 2, 4, 8), 2.0, 2)
 QUICK: Final = Plan((1, 2), 1.5, 1)
 
 
