@@ -104,7 +104,7 @@ async def test_brokers_in_places_of_their_own_have_the_delay_of_their_links() ->
 
 @pytest.mark.slow
 @pytest.mark.skipif(bool(places.problem()), reason="no TUN devices in network namespaces here")
-def test_a_budget_takes_the_direct_link_and_one_path_that_of_the_hub(tmp_path: Path) -> None:
+def test_a_budget_takes_the_direct_link_and_one_path_the_hub(tmp_path: Path) -> None:
     done, found = lab(tmp_path, "--quick", "--only", "deadline", "--seed", "3")
     assert done.returncode == 0, done.stderr
     assert [each["kind"] for each in found["flows"]] == [*["single"] * 4, *["twin"] * 2, *["two"] * 2]

@@ -28,7 +28,7 @@ def test_where_nothing_fails_nothing_is_missing() -> None:
     assert [run(find("streams"), seed, plan=[]).broken for seed in range(SEEDS)] == [None] * SEEDS
 
 
-def test_a_topic_of_a_query_for_which_the_log_is_not_read_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_of_a_query_that_is_not_read_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def first(options: tuple[Expression, ...]) -> tuple[str, ...]:
         return tuple(str(each.value) for each in options[:1] if isinstance(each, Literal))
 

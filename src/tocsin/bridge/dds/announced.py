@@ -18,8 +18,8 @@ import msgspec
 
 from tocsin.bridge.dds.mapping import Unmappable
 from tocsin.bridge.dds.quality import FOREVER, Quality
+from tocsin.model.versions import UNREADABLE, Document
 
-VERSION: Final = 1
 WILL_DELAY_S: Final = 10  # as long as Cyclone DDS waits for a participant that is gone
 WRITERS_MAX: Final = 500  # of a topic, in one announcement
 SOURCES_MAX: Final = 50_000  # of all bridges
@@ -40,7 +40,6 @@ class Announcement(msgspec.Struct, frozen=True):
 
     incarnation: str
     writers: tuple[Source, ...]
-    v: int = VERSION
 
 
 class Presence(msgspec.Struct, frozen=True):
@@ -48,21 +47,18 @@ class Presence(msgspec.Struct, frozen=True):
 
     incarnation: str
     up: bool
-    v: int = VERSION
 
 
-_ANNOUNCEMENT = msgspec.json.Decoder(Announcement)
-_PRESENCE = msgspec.json.Decoder(Presence)
+ANNOUNCEMENT: Final = Document("DDS writers of a local network", msgspec.json.Decoder(Announcement))
+PRESENCE: Final = Document("whether a DDS bridge is there", msgspec.json.Decoder(Presence))
 
 
 def read_announcement(payload: bytes) -> Announcement:
     """Raises ``Unmappable``."""
     try:
-        told = _ANNOUNCEMENT.decode(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Unmappable(f"it announces no writers: {error}") from None
-    if told.v != VERSION:
-        raise Unmappable(f"it is of version {told.v} of announcements; this bridge knows {VERSION}")
+        told = ANNOUNCEMENT.read(payload)
+    except UNREADABLE as error:
+        raise Unmappable(str(error)) from None
     if len(told.writers) > WRITERS_MAX:
         raise Unmappable(f"it announces {len(told.writers)} writers; {WRITERS_MAX} are the most")
     for each in told.writers:
@@ -76,12 +72,9 @@ def read_announcement(payload: bytes) -> Announcement:
 def read_presence(payload: bytes) -> Presence:
     """Raises ``Unmappable``."""
     try:
-        told = _PRESENCE.decode(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Unmappable(f"it says not whether a bridge is there: {error}") from None
-    if told.v != VERSION:
-        raise Unmappable(f"it is of version {told.v} of announcements; this bridge knows {VERSION}")
-    return told
+        return PRESENCE.read(payload)
+    except UNREADABLE as error:
+        raise Unmappable(str(error)) from None
 
 
 class Others:

@@ -12,7 +12,7 @@ import msgspec
 import structlog
 from mqtt5 import PublishPacket
 
-from tocsin.bridge.dds.announced import WILL_DELAY_S, Presence
+from tocsin.bridge.dds.announced import PRESENCE, WILL_DELAY_S, Presence
 from tocsin.bridge.dds.mapping import JSON, STATE, Names
 from tocsin.bridge.dds.mirror import Mirror
 from tocsin.bridge.dds.signals import (
@@ -341,7 +341,7 @@ class DdsBridge:
 
 def _will(plan: Plan, incarnation: str) -> Message:
     """What the network says for a bridge that does not come back."""
-    said = msgspec.json.encode(Presence(incarnation, False))
+    said = PRESENCE.write(Presence(incarnation, False))
     return Message(plan.names.presence(plan.name), said, 1, retain=True)
 
 

@@ -42,6 +42,8 @@ from zlib import crc32
 import msgspec
 
 from tocsin.bridge.dds.announced import (
+    ANNOUNCEMENT,
+    PRESENCE,
     WRITERS_MAX,
     Announcement,
     Others,
@@ -396,7 +398,7 @@ class Mirror:
     # ── what others have, and want ──────────────────────────────────────────────────────────────────────────
 
     def _here(self, *, up: bool) -> Effect:
-        said = msgspec.json.encode(Presence(self._incarnation, up))
+        said = PRESENCE.write(Presence(self._incarnation, up))
         return self._out.send(Publication(self._names.presence(self._name), said, 1, "", retain=True))
 
     def _announce(self, topic: str) -> list[Effect]:
@@ -422,7 +424,7 @@ class Mirror:
             del self._told[topic]
             return [self._withdraw(topic)]
         self._told[topic] = writers
-        said = msgspec.json.encode(Announcement(self._incarnation, writers))
+        said = ANNOUNCEMENT.write(Announcement(self._incarnation, writers))
         where = self._names.writers(self._name, topic)
         return [self._out.send(Publication(where, said, 1, "", retain=True))]
 

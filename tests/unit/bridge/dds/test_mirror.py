@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tocsin.bridge.dds import mirror as module
 from tocsin.bridge.dds import outbox
-from tocsin.bridge.dds.announced import Announcement, Presence, Source
+from tocsin.bridge.dds.announced import ANNOUNCEMENT, PRESENCE, Announcement, Presence, Source
 from tocsin.bridge.dds.mapping import Names, Sample, message_of
 from tocsin.bridge.dds.mirror import Mirror
 from tocsin.bridge.dds.quality import FOREVER, Durability, Liveliness, Quality
@@ -128,8 +128,8 @@ class Bench:
     def announce(
         self, *sources: Source, bridge: str = "far", up: bool = True, topic: str = "Square"
     ) -> list[Effect]:
-        presence = msgspec.json.encode(Presence("1", up))
-        writers = msgspec.json.encode(Announcement("1", sources)) if sources else b""
+        presence = PRESENCE.write(Presence("1", up))
+        writers = ANNOUNCEMENT.write(Announcement("1", sources)) if sources else b""
         effects = self.hear(Message(f"dds/$bridges/{bridge}", presence, 1))
         return effects + self.hear(Message(f"dds/$writers/{bridge}/{topic}", writers, 1))
 
@@ -310,7 +310,7 @@ def test_a_bridge_that_is_gone_takes_its_writers_with_it() -> None:
     bench = Bench()
     bench.tell(EndpointFound(endpoint=reader("r1")))
     bench.announce(source())
-    late_will = msgspec.json.encode(Presence("0", False))
+    late_will = PRESENCE.write(Presence("0", False))
     bench.fire(bench.hear(Message("dds/$bridges/far", late_will, 1)))
     assert bench.there, "the will of an earlier incarnation"
     bench.fire(bench.announce(source(), up=False))
@@ -370,7 +370,7 @@ def test_liveliness_of_a_source_is_its_mirrors() -> None:
         assert (told.topic, told.retain) == ("dds/$writers/far/Square", True)
         return near.hear(Message(told.topic, told.payload, 1))
 
-    near.hear(Message("dds/$bridges/far", msgspec.json.encode(Presence("far-1", True)), 1))
+    near.hear(Message("dds/$bridges/far", PRESENCE.write(Presence("far-1", True)), 1))
     far.tell(EndpointFound(endpoint=writer("w2", by_hand)))
     near.seen.clear()
     pass_on(far.tell(WriterLively(key="w2", lively=False)) or [SetTimer(name="tell Square", delay_us=0)])
@@ -419,12 +419,12 @@ def test_a_bridge_says_that_it_is_there_and_which_writers_are() -> None:
 def test_what_others_say_in_its_name_is_put_right() -> None:
     bench = Bench()
     bench.tell(Connected())
-    old = msgspec.json.encode(Presence("near-0", False))
+    old = PRESENCE.write(Presence("near-0", False))
     assert b'"up":true' in only(bench.hear(Message("dds/$bridges/near", old, 1)), Publish).publication.payload
-    stale = msgspec.json.encode(Announcement("near-0", (source(),)))
+    stale = ANNOUNCEMENT.write(Announcement("near-0", (source(),)))
     withdrawn = only(bench.hear(Message("dds/$writers/near/Square", stale, 1, retain=True)), Publish)
     assert withdrawn.publication.payload == b""
-    rival = msgspec.json.encode(Presence("near-2", True))
+    rival = PRESENCE.write(Presence("near-2", True))
     assert not [
         each for each in bench.hear(Message("dds/$bridges/near", rival, 1)) if isinstance(each, Publish)
     ]
@@ -437,14 +437,14 @@ def test_what_others_say_in_its_name_is_put_right() -> None:
         b"{",
         b"\xff",
         b'{"v":2,"incarnation":"1","writers":[],"up":true}',
-        msgspec.json.encode(Announcement("1", (source(),) * 501)),
-        msgspec.json.encode(Announcement("1", (source(Quality(deadline_ns=-1)),))),
+        ANNOUNCEMENT.write(Announcement("1", (source(),) * 501)),
+        ANNOUNCEMENT.write(Announcement("1", (source(Quality(deadline_ns=-1)),))),
     ],
 )
 def test_announcements_that_are_none_cost_themselves_alone(payload: bytes) -> None:
     bench = Bench()
     bench.tell(EndpointFound(endpoint=reader("r1")))
-    bench.hear(Message("dds/$bridges/far", msgspec.json.encode(Presence("1", True)), 1))
+    bench.hear(Message("dds/$bridges/far", PRESENCE.write(Presence("1", True)), 1))
     bench.hear(Message("dds/$writers/far/Square", payload, 1))
     assert bench.acknowledged[bench.token] == 1 and not bench.there and bench.mirror.figures.refused == 1
 

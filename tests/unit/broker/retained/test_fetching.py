@@ -60,7 +60,7 @@ async def test_all_messages_come_in_order_whether_they_are_held_or_not() -> None
         assert door.parts.retained.fetched >= len(TOPICS) // 2 and door.parts.retained.held <= HELD
 
 
-async def test_a_message_that_is_fetched_is_as_new_as_the_table_has_it() -> None:
+async def test_a_fetched_message_is_as_new_as_the_table_has_it() -> None:
     async with broker() as door:
         peer = await door.peer("q")
         await publish(peer, TOPICS[0], b"new", 1)

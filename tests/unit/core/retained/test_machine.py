@@ -130,7 +130,7 @@ def stubs(machine: RetainedCopy) -> list[str]:
     return [kept.publication.topic for kept in machine.matching("#") if isinstance(kept, Stub)]
 
 
-def test_a_copy_lets_go_of_what_came_first_and_knows_that_it_is_there() -> None:
+def test_a_copy_lets_go_of_what_came_first_and_knows_it() -> None:
     machine = copy(held_max=2_000)
     for position, topic in enumerate("abcd", 1):
         tell(machine, watched("put", message(topic, b"x" * 900, position), position))
@@ -163,7 +163,7 @@ def test_what_is_fetched_undoes_neither_a_newer_message_nor_a_removal() -> None:
     assert payloads(machine) == {"a": b"new"}
 
 
-def test_what_is_fetched_during_a_restart_of_the_watch_has_to_be_named_by_it() -> None:
+def test_what_is_fetched_while_the_watch_restarts_is_named_by_it() -> None:
     machine = copy(held_max=1)
     tell(machine, *(watched("put", message(each, b"x", i), i) for i, each in enumerate("ab", 1)))
     tell(machine, watched("reset"), MessageFetched(kept=message("a", b"x", 1), revision=1))

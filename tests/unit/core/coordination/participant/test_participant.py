@@ -385,7 +385,7 @@ def test_the_way_is_clear_when_what_follows_was_applied_here_too() -> None:
     ]
 
 
-def test_routes_are_here_when_the_notice_was_applied_that_follows_from_a_change() -> None:
+def test_routes_are_here_when_the_notice_of_a_change_was_applied() -> None:
     broker = Broker().led()
     broker.say(CHANGE, 1)
     broker.say(CHANGE, 2)
@@ -396,7 +396,7 @@ def test_routes_are_here_when_the_notice_was_applied_that_follows_from_a_change(
     assert of(ChangesRouted, broker.notice(applied=3)) == []
 
 
-def test_a_broker_that_joins_anew_has_no_routes_until_it_was_heard_again() -> None:
+def test_a_broker_that_joins_anew_has_no_routes_until_heard_again() -> None:
     broker = Broker().led()
     broker.say(CHANGE, 1)
     broker.notice(applied=2)

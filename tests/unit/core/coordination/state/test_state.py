@@ -522,7 +522,7 @@ def test_all_hear_where_a_stand_in_has_moved() -> None:
     assert of(notices.Moved, outcome, "north") == [notices.Moved("hub", moved, epoch, gone=True)]
 
 
-def test_a_broker_gets_its_route_with_its_stream_and_keeps_it_for_a_while() -> None:
+def test_a_broker_gets_its_route_with_its_stream_and_keeps_it() -> None:
     talk = Talk("north", "south", "hub")
     talk.say("south", Interests(("lamps/#", "other")))
     route = Route(Scope.ORIGIN, "@s", "lamps/#")
@@ -550,7 +550,7 @@ def test_a_change_is_told_to_nobody_who_does_not_publish_on_it() -> None:
     assert set(talk.say("south", Interests(("lamps/1",))).told) == {"hub", "north"}
 
 
-def test_a_client_that_is_elsewhere_by_now_leaves_its_routes_for_a_while() -> None:
+def test_a_client_that_is_elsewhere_leaves_its_routes_for_a_while() -> None:
     talk = Talk("north", "south", "hub")
     talk.say("south", Streams("anna", 0, (("lamps/1", {}),), epoch=2))
     talk.say("north", Streams("anna", 0, (("lamps/1", {}),), epoch=1))
