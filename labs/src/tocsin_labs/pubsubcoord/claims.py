@@ -33,7 +33,7 @@ def of_hubs(stands: Sequence[Stand], virtual: Sequence[Virtual]) -> list[Claim]:
     found = []
     if len(stands) > 1 and stands[0].capacity_s:
         one = stands[0].capacity_s / stands[0].hubs
-        parts = [f"{each.hubs} hubs {each.capacity_s / one / each.hubs:.2f}" for each in stands]
+        parts = [f"{each.hubs} hubs {each.capacity_s / one / each.hubs:.2f}" for each in stands[1:]]
         holds = all(each.capacity_s >= 0.85 * each.hubs * one for each in stands)
         evidence = f"of so many times one hub's: {', '.join(parts)}"
         found.append(Claim("7b", "the tier carries more with more routing brokers", holds, evidence))
