@@ -322,7 +322,7 @@ def landmark(
 @app.command()
 def pubsubcoord(
     out: OutOption = Path("lab-pubsubcoord"),
-    quick: Annotated[bool, _quick("Few brokers and topics, about a minute")] = False,
+    quick: Annotated[bool, _quick("Few brokers and topics, some minutes")] = False,
     only: Annotated[list[str] | None, _only("experiment", CLOUD_EXPERIMENTS)] = None,
     seed: SeedOption = 1,
 ) -> None:
