@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from bench.narrow import Narrow, free_port
 from tests.integration.running import Heard, up
 from tocsin.client import AsyncClient
 
@@ -26,7 +27,7 @@ dust = pytest.importorskip("tests.integration.dust", reason="dust_dds has no whe
 
 DEADLINE_S = 40.0
 BROKERS = json.dumps([{"id": f"{each}-1", "cluster": each} for each in ("north", "south")])
-FIRST_DOMAIN = 10 + os.getpid() % 70 * 3  # of this process: others test at the same time
+FIRST_DOMAIN = 10 + os.getpid() % 50 * 4  # of this process: others test at the same time
 
 
 OWN_DOMAIN = FIRST_DOMAIN + 2  # of the bridge that the network runs itself
@@ -185,10 +186,10 @@ async def test_a_hundred_restarts_under_one_name_leave_nothing_stuck(
     running = bridges("left", left), bridges("right", right)
     got = Got(right.reader("Square", dds.Square))
     for number in range(100):
-        writer = left.writer("Square", dds.Square)
+        program = dds.Lan(left.domain)  # one that is started again, with its participant and writer
+        writer = program.writer("Square", dds.Square)
         writer.write(dds.Square("green", number))
-        left.end(writer)
-        await asyncio.sleep(0.01)
+        program.close()
     last = left.writer("Square", dds.Square)
 
     def heard() -> bool:
@@ -196,11 +197,14 @@ async def test_a_hundred_restarts_under_one_name_leave_nothing_stuck(
         return any(each.x == 1_000 for each in got())
 
     await until(heard, *running)
-    thirteen = [left.writer(f"Many{number}", dds.Line, dds.KEPT) for number in range(13)]
+    programs = [dds.Lan(left.domain) for _ in range(13)]
+    thirteen = [each.writer(f"Many{number}", dds.Line, dds.KEPT) for number, each in enumerate(programs)]
     readers = [Got(right.reader(f"Many{number}", dds.Line, dds.KEPT)) for number in range(13)]
     for number, each in enumerate(thirteen):
         each.write(dds.Line(str(number)))
     await until(lambda: all(each() for each in readers), *running)
+    for program in programs:
+        program.close()
 
 
 async def test_best_effort_and_reliable_writers_of_one_topic_each_come_once(
@@ -362,6 +366,7 @@ async def test_liveliness_unregistration_and_source_time_cross(
     await until(lambda: not reader.get_matched_publications(), *running)
 
 
+@pytest.mark.slow  # the quick case: each exclusive owner has a mirror of its own (unit)
 async def test_the_strongest_owner_is_heard_alone_until_it_is_gone(
     lans: tuple[Any, Any], bridges: Bridges
 ) -> None:
@@ -529,3 +534,59 @@ async def test_the_network_runs_the_bridges_of_its_settings(client: AsyncClient)
     inbox = await client.subscribe("own/Line", qos=1)
     assert (await inbox.get(DEADLINE_S)).json() == {"text": "kept"}
     lan.close()
+
+
+async def test_each_of_three_networks_hears_each_sample_once(lans: tuple[Any, Any], bridges: Bridges) -> None:
+    all_lans = (*lans, dds.Lan(FIRST_DOMAIN + 3))
+    running = [bridges(f"lan-{number}", lan) for number, lan in enumerate(all_lans)]
+    writers = [lan.writer("Ring", dds.Line) for lan in all_lans]
+    readers = [Got(lan.reader("Ring", dds.Line)) for lan in all_lans]
+
+    def texts(got: Got) -> list[str]:
+        return [each.text for each in got()]
+
+    def heard() -> bool:
+        for number, writer in enumerate(writers):
+            writer.write(dds.Line(f"first {number}"))
+        return all(len(set(texts(got))) == 3 for got in readers)
+
+    await until(heard, *running)
+    for number in range(30):
+        for lan, writer in enumerate(writers):
+            writer.write(dds.Line(f"{lan} {number}"))
+
+    def later(got: Got) -> list[str]:
+        return [each for each in texts(got) if not each.startswith("first")]
+
+    await until(lambda: all(len(later(got)) >= 90 for got in readers), *running)
+    await asyncio.sleep(0.5)
+    for got in readers:
+        assert len(later(got)) == len(set(later(got))) == 90
+    all_lans[2].close()
+
+
+@pytest.mark.slow  # what is offered takes its time
+async def test_nothing_reliable_is_lost_on_a_narrow_link(
+    ready: dict[str, Any], lans: tuple[Any, Any], bridges: Bridges, tmp_path: Path
+) -> None:
+    left, right = lans
+    at = ready["brokers"][0]
+    port = free_port()
+    async with Narrow(port, (at["host"], at["port"]), 20_000):
+        near = BridgeProcess(f"mqtt://127.0.0.2:{port}", left.domain, "near", tmp_path / "narrow.log")
+        far = bridges("far", right, broker=1)
+        writer = left.writer("Line", dds.Line)
+        got = Got(right.reader("Line", dds.Line))
+
+        def heard() -> bool:
+            writer.write(dds.Line("hello"))
+            return bool(got())
+
+        await until(heard, near, far)
+        for number in range(200):
+            writer.write(dds.Line(f"{number} " + os.urandom(300).hex()))
+        await until(lambda: any(each.text.startswith("199 ") for each in got()), near, far)
+        numbers = [int(each.text.split()[0]) for each in got.samples if each.text != "hello"]
+        assert numbers == list(range(200))
+        assert near.said.count("no connection to the network") == 0
+        near.end()

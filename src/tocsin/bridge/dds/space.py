@@ -139,6 +139,7 @@ class Space:
         ] = {}  # participants of bridges, of any network → name; ours is one of them
         self._endpoints: dict[str, Any] = {}  # others' endpoints, as they were told
         self._handles: dict[int, str] = {}  # handle of a writer → its GUID, also of some that are gone
+        self._mirrors: set[int] = set()  # handles of bridges' writers: what they wrote is never taken
         self._gone: deque[int] = deque()  # handles of those
         self._asserting: dict[str, asyncio.TimerHandle] = {}  # writers whose liveliness we assert
         self._types: dict[tuple[str, bytes], Any] = {}
@@ -284,6 +285,7 @@ class Space:
     def _endpoint_told(self, told: Any, *, writes: bool) -> None:
         key = told.key.hex
         if told.sample_info.instance_state != InstanceState.Alive:
+            self._mirrors.discard(told.sample_info.instance_handle)
             if self._endpoints.pop(key, None) is not None:
                 self._post(EndpointGone(key=key))
                 if writes:  # what it wrote last is still to be taken
@@ -292,6 +294,8 @@ class Space:
                         self._handles.pop(self._gone.popleft(), None)
             return
         if told.participant_key.hex in self._bridges or told.topic_name.startswith("DCPS"):
+            if writes:
+                self._mirrors.add(told.sample_info.instance_handle)
             return
         self._endpoints[key] = told
         if writes:
@@ -315,6 +319,8 @@ class Space:
         last = {info.instance_handle: place for place, (_, info) in enumerate(taken)}
         found: list[Sample] = []
         for place, (data, info) in enumerate(taken):
+            if info.publication_handle in self._mirrors:
+                continue
             state = _STATES.get(int(info.instance_state), State.ALIVE)
             time_ns, writer = int(info.source_timestamp), self._handles.get(info.publication_handle, "")
             if info.valid_data:
@@ -542,6 +548,7 @@ def reader_qos(quality: Quality) -> Qos:
         _DURABILITY[quality.durability],
         Policy.Ownership.Exclusive if quality.exclusive else Policy.Ownership.Shared,
         Policy.History.KeepAll,
+        Policy.IgnoreLocal.Participant,  # our mirrors are in this network, too
         Policy.ResourceLimits(max_samples=SAMPLES_MAX),
         Policy.DataRepresentation(use_cdrv0_representation=True, use_xcdrv2_representation=True),
         Policy.LatencyBudget(quality.budget_ns),
