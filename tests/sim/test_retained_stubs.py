@@ -114,7 +114,7 @@ def test_readers_get_the_newest_whatever_is_held() -> None:
     assert first_broken(scene, SETTINGS, LAGGING, SEEDS) is None
 
 
-def test_an_older_message_that_is_fetched_in_the_place_of_a_newer_is_found(
+def test_an_older_message_fetched_in_place_of_a_newer_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def believed(self: RetainedCopy, event: MessageFetched, now_us: int) -> list[Effect]:
