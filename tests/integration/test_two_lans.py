@@ -88,7 +88,7 @@ def terminals(tmp_path: Path, debian_program: Callable[[str, str], str]) -> Iter
     if subprocess.run(["ip", "netns", "add", "tocsin-probe"], capture_output=True, check=False).returncode:
         pytest.skip("this kernel lets nobody make network namespaces")
     subprocess.run(["ip", "netns", "delete", "tocsin-probe"], check=True)
-    if (ROOT / ".tocsin").exists():
+    if (ROOT / ".tocsin" / "nats").exists():
         pytest.skip("the network of this checkout has a state: run this where there is none")
     debian_program("mosquitto_sub", "mosquitto-clients")
     made = Terminals(tmp_path)
