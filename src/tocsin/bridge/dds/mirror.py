@@ -357,7 +357,8 @@ class Mirror:
             self._keeping.discard(topic)
         if not reading:
             self._plain.pop(topic, None)
-            self._known.pop(topic, None)
+            if topic not in self._of_topic:
+                self._known.pop(topic, None)
         return [*effects, *self._subscribe(topic, reading)]
 
     def _spare(self, entity: str, wish: Wish | None) -> list[Effect]:
@@ -513,6 +514,7 @@ class Mirror:
         del self._of_topic[topic][entity]
         if not self._of_topic[topic]:
             del self._of_topic[topic]
+            self._known.pop(topic, None)
         self._problem(held.wish.label, "")
         self._unroute(topic, entity)
         effects: list[Effect] = [Drop(entity=held.id)]
@@ -685,6 +687,8 @@ class Mirror:
             return [Acknowledge(token=event.token)]
         except Unmappable as error:
             return [*self._unmappable(event, error), Acknowledge(token=event.token)]
+        if topic not in self._topics:
+            return [Acknowledge(token=event.token)]  # nobody here reads it, and nothing is remembered of it
         durable = event.message.qos > 0
         if sample.writer:
             route = self._routes.get(topic, {}).get(sample.writer)

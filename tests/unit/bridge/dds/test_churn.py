@@ -10,10 +10,9 @@ import random
 from collections import Counter
 from typing import Any
 
-import msgspec
 import pytest
 
-from tocsin.bridge.dds.announced import Announcement, Presence, Source
+from tocsin.bridge.dds.announced import ANNOUNCEMENT, PRESENCE, Announcement, Presence, Source
 from tocsin.bridge.dds.mapping import Names, Sample, message_of
 from tocsin.bridge.dds.mirror import Mirror
 from tocsin.bridge.dds.quality import FOREVER, Durability, Quality
@@ -31,6 +30,7 @@ from tocsin.bridge.dds.signals import (
     MakeFailed,
     MakeReader,
     MakeWriter,
+    Note,
     Publish,
     Published,
     PublishFailed,
@@ -109,6 +109,8 @@ class World:
                 self.asked.remove(topic)
             case SetTimer(name=name):
                 self.timers[name] = None
+            case Note(event=event):
+                assert event != "a message is no sample", "this world says what the mirror can read"
 
     # ── what happens ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -124,7 +126,8 @@ class World:
         key = self.chance.choice([*self.endpoints, f"e{self.number}"])
         quality, topic = self.chance.choice(QUALITIES), self.chance.choice(TOPICS)
         endpoint = Endpoint(key, self.chance.random() < 0.4, topic, self.chance.choice("TTTU"), quality)
-        self.endpoints = list({*self.endpoints, key})
+        if key not in self.endpoints:
+            self.endpoints.append(key)
         self.tell(EndpointFound(endpoint=endpoint))
 
     def vanish(self) -> None:
@@ -137,13 +140,13 @@ class World:
         bridge, topic = self.chance.choice(("far", "further")), self.chance.choice(TOPICS)
         if self.chance.random() < 0.3:
             presence = Presence("1", self.chance.random() < 0.7)
-            self._hear(Message(f"dds/$bridges/{bridge}", msgspec.json.encode(presence), 1))
+            self._hear(Message(f"dds/$bridges/{bridge}", PRESENCE.write(presence), 1))
             return
         keys = self.chance.sample("stuv", self.chance.randrange(4))
         sources = tuple(
             Source(key, self.chance.choice("TTTU"), self.chance.choice(QUALITIES)) for key in keys
         )
-        said = msgspec.json.encode(Announcement("1", sources)) if sources else b""
+        said = ANNOUNCEMENT.write(Announcement("1", sources)) if sources else b""
         self._hear(Message(f"dds/$writers/{bridge}/{topic}", said, 1))
 
     def rival(self) -> None:

@@ -544,6 +544,13 @@ def test_wrong_messages_cost_themselves_alone() -> None:
     assert (bench.mirror.figures.refused, bench.mirror.figures.looped) == (1, 1)
 
 
+def test_nothing_is_remembered_of_topics_that_nobody_here_has() -> None:
+    bench = Bench()
+    for number in range(50):
+        bench.hear(Message(f"dds/$told/near/X{number}", DATA, 1, user_properties=message().user_properties))
+    assert not bench.mirror._known and bench.acknowledged[bench.token] == 1
+
+
 def test_endpoints_beyond_the_bound_are_not_mirrored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ENDPOINTS_MAX", 2)
     bench = Bench()
