@@ -235,7 +235,7 @@ def promises(
         NobodyIsOusted(),
         Recovers(programs, setting.trouble_us + setting.recovery_us),
         in_the_end,
-        Settled(programs, brokers),
+        Settled(programs, brokers, written),
         CopiesAgree(brokers),
     ]
 

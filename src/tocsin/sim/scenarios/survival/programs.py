@@ -285,6 +285,11 @@ class Resident(Listener):
         self._leaves = leaves
         self._wanted = {filters[0]: None}
 
+    @property
+    def given_up(self) -> tuple[str, ...]:
+        """The filters that it unsubscribed from last at a broker that was cut off from the store."""
+        return tuple(each for each in self.filters if each not in self._wanted and self.degraded.get(each))
+
     async def run(self, process: SimulatedProcess) -> None:
         servers = self.servers
         self.expiry_s = self.pace.resident_expiry_s() if self.lasts else 0

@@ -9,10 +9,12 @@ from tocsin.core.coordination.participant.participant import ParticipantState
 from tocsin.core.delivery.stored_session import session_key
 from tocsin.core.machine import Say
 from tocsin.model.network import Address
+from tocsin.sim.process.messages import Written
 from tocsin.sim.runs.invariants import Invariant
-from tocsin.sim.scenarios.survival.programs import Mortal, Program, Publisher
+from tocsin.sim.scenarios.survival.programs import Mortal, Program, Publisher, Resident
 from tocsin.sim.scenarios.survival.promises.looking import Brokers
 from tocsin.sim.world import World
+from tocsin.wire.mqtt.topics import matches
 
 # Bounds of one broker in this scenario. Clients are CLIENTS_MAX; every other bound follows from what one client may
 # have under way, and from the store's deadline.
@@ -107,13 +109,18 @@ class AtHome(InPlace):
 
 
 class Settled(Invariant):
-    """In the end everything is published, and nothing of a session is left to do, at either side."""
+    """In the end everything is published, and nothing of a session is left to do, at either side.
+
+    A client that changed its subscriptions at two brokers that were cut off keeps those of one (decision 032). It may
+    get messages of a topic that it gave up at the other, and acknowledges what it did not ask for only much later.
+    """
 
     name = "everything is settled in the end"
 
-    def __init__(self, programs: Sequence[Program], brokers: Brokers) -> None:
+    def __init__(self, programs: Sequence[Program], brokers: Brokers, written: Written) -> None:
         self._programs = programs
         self._brokers = brokers
+        self._written = written
 
     def finish(self, world: World) -> None:
         for each in self._programs:
@@ -127,8 +134,14 @@ class Settled(Invariant):
         session = self._brokers.session(client)
         if session is None:
             self.broken(f"{client} has no session: {session_key(client)}")
+        given_up = program.given_up if isinstance(program, Resident) else ()
+        unwanted = {
+            position
+            for position, _, topic, _ in self._written.entries
+            if any(matches(each, topic) for each in given_up)
+        }
         for progress in (session.progress, session.critical_messages):
-            if progress is not None and (progress.unsettled or progress.releasing):
+            if progress is not None and (set(progress.unsettled) - unwanted or progress.releasing):
                 self.broken(f"deliveries to {client} are not settled: {progress}")
         if session.inbound:
             self.broken(f"messages of {client} are not released: {session.inbound}")
