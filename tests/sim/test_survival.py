@@ -554,7 +554,9 @@ PLANTED: dict[str, Planted] = {
     ),
     "acknowledged before it is durable": Planted(acknowledges_early, ACKNOWLEDGED),
     "epoch unchecked": Planted(checks_no_epoch, OWNER, ZOMBIE),
-    "position committed before delivery": Planted(commits_before_delivery, MESSAGES, [], seeds=6, shown_by=4),
+    "position committed before delivery": Planted(
+        commits_before_delivery, MESSAGES, [], seeds=6, also=SETTLED, shown_by=4
+    ),
     "sync acknowledged before stored": Planted(answers_before_it_stores, BACKED),
     "copies keep what was unsubscribed from": Planted(forgets_unsubscriptions, BACKED),
     "subscriptions resurrected": Planted(
