@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -180,13 +181,13 @@ def draw_hubs(stands: Sequence[Stand], virtual: Sequence[Virtual], out: Path) ->
     carried.set_ylim(bottom=0)
     share = 100 * stands[0].share
     finish(carried, f"Figure 7b: hubs of {share:g} % of a processor", "hubs", "messages/s")
-    for each, colour in zip([each for each in stands if each.added], (OURS, SECOND, PEER), strict=False):
+    for (before, each), colour in zip(pairwise(stands), (OURS, SECOND, PEER), strict=False):
         if each.added is not None:
             windows = each.added.windows
             label = f"to {each.hubs} hubs, {each.added.offered_s:,.0f} messages/s"
             times = [window.at_s for window in windows]
             course.plot(times, [window.p99_ms for window in windows], "-", color=colour, label=label)
-            course.axhline(WITHIN * each.rest_p99_ms, color=colour, ls=":", lw=1)
+            course.axhline(WITHIN * before.rest_p99_ms, color=colour, ls=":", lw=1)
     course.set_ylim(bottom=0)
     finish(course, "Hubs are added under too much load", "seconds since the order", "ms, 99th percentile")
     sizes = [each.size.hubs for each in virtual]
