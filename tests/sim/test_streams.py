@@ -48,6 +48,13 @@ def test_where_nothing_fails_nothing_is_missing() -> None:
     assert all(complete.looked > 50 for complete in kept), "the checker looked"
 
 
+@pytest.mark.parametrize("seed", [26, 149])
+def test_a_session_remembers_what_its_client_says_of_a_stream(seed: int) -> None:
+    """A client comes again, describes a stream or forgets it, and publishes on it later: its session said what was
+    true before."""
+    assert run(find("streams"), seed, plan=[]).broken is None
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3_600)
 def test_where_nothing_fails_many_seeds_miss_nothing() -> None:

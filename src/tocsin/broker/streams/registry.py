@@ -29,7 +29,7 @@ from tocsin.broker.client import Client
 from tocsin.core.coordination.participant.signals import ClientsChanged
 from tocsin.core.session.will import will_message
 from tocsin.core.streams.machine import ChangeNumbers, ClientStreams
-from tocsin.core.streams.metadata import Learned, StreamMetadata
+from tocsin.core.streams.metadata import Learned, StreamMetadata, merged
 from tocsin.core.streams.signals import DeclareStream
 from tocsin.core.survival.announcements import ArrivalClock
 from tocsin.model.publication import Publication
@@ -199,6 +199,9 @@ class StreamRegistry:
             self._waiting[declared.ticket] = done
         self._tickets.declared(declared.ticket, topic, diff)
         self._tell([self.metadata.declared(topic, diff, declared.ticket)])
+        if client not in self._publishers.get(topic, {}) and (before := client.delivery.streams.get(topic)):
+            # Its session remembers the stream from an earlier connection, and would say so when it publishes again.
+            client.delivery.said(topic, merged(before, diff), kept=not client.delivery.is_unkept(topic))
         self._held.append((declared.ticket, held))
         if declared.publishes and not self._publishers[topic][client]:
             self._publishers[topic][client] = declared.ticket

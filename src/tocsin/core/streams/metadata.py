@@ -47,7 +47,7 @@ class StreamMetadata:
     def size_with(self, topic: str, diff: Diff) -> int:
         """The bytes of a stream's metadata after this change; 0 if the change makes them no larger."""
         before = self._keys.get(topic, {})
-        size = size_of(_merged(before, diff))
+        size = size_of(merged(before, diff))
         return size if size > size_of(before) else 0
 
     def says(self, topic: str, diff: Diff) -> bool:
@@ -89,7 +89,7 @@ class StreamMetadata:
         """A client here changes a stream's metadata; None: forget all."""
         recalled = topic in self._recalled and not diff
         owed = topic in self._owed and bool(diff)
-        learned = self._learn(topic, _merged(self._keys.get(topic, {}), diff))
+        learned = self._learn(topic, merged(self._keys.get(topic, {}), diff))
         self._unsettled.pop(topic, None)
         self._unsettled[topic] = ticket
         if recalled and topic in self._keys:
@@ -152,12 +152,13 @@ class StreamMetadata:
         return topic, keys
 
 
-def _merged(keys: dict[str, Value], diff: Diff | None) -> dict[str, Value]:
+def merged(keys: Metadata, diff: Diff | None) -> dict[str, Value]:
+    """A stream's metadata after a change; None: all are forgotten."""
     if diff is None:
         return {}
-    merged = {key: value for key, value in keys.items() if diff.get(key, value) is not None}
-    merged.update((key, value) for key, value in diff.items() if value is not None and key != PERMANENT)
-    return merged
+    made = {key: value for key, value in keys.items() if diff.get(key, value) is not None}
+    made.update((key, value) for key, value in diff.items() if value is not None and key != PERMANENT)
+    return made
 
 
 def _up_to(tickets: dict[str, int], ticket: int) -> dict[str, int]:
