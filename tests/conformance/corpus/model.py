@@ -231,7 +231,9 @@ def judge_connect(raw: bytes) -> int:
     head.varint()
     reader = Reader(raw, head.at, len(raw))
     name, number = reader.data(), reader.number(1)
-    level = {(b"MQTT", 5): 5, (b"MQTT", 4): 4, (b"MQIsdp", 3): 3}.get((name, number), 0)
+    levels = {(b"MQTT", 5): 5, (b"MQTT", 4): 4, (b"MQIsdp", 3): 3}
+    levels |= {(b"MQTT", 0x84): 4, (b"MQIsdp", 0x83): 3}  # bridges of mosquitto
+    level = levels.get((name, number), 0)
     if level == 0:
         if name not in (b"MQTT", b"MQIsdp"):
             raise Fault("another protocol")
