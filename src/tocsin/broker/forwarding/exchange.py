@@ -571,6 +571,10 @@ class Exchange:
         for topic, payload in self.bridges.went(client_id):
             self.publish_own(Publication(topic, payload, 0, "", retain=True))
 
+    def flush(self) -> None:
+        """Write what waits for the end of the tick."""
+        self.outbox.flush()
+
     def publish_own(self, publication: Publication) -> None:
         """A message about this broker, for subscribers here, now or later."""
         self._retained.remember(publication)

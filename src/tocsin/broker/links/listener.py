@@ -22,7 +22,7 @@ from functools import partial
 from typing import Final, Protocol, cast
 
 import structlog
-from mqtt5 import Packet, PublishPacket, QoS
+from mqtt5 import Packet, PingRespPacket, PublishPacket, QoS
 
 from tocsin.broker.links.link import BROKER_ROLE, PACKET_MARGIN_BYTES, LinkSecurity
 from tocsin.broker.links.turned import TurnedConnections
@@ -71,6 +71,10 @@ class Receiver(Protocol):
     def relay(self, cluster: str, topic: str, packet: PublishPacket) -> None: ...
 
     def relay_run(self, cluster: str, run: PublishRun) -> None: ...
+
+    def flush(self) -> None:
+        """Write what was relayed, and waits for the end of the tick."""
+        ...
 
 
 PassOn = Callable[[asyncio.Transport], asyncio.Protocol]
@@ -362,6 +366,10 @@ class IncomingConnection(asyncio.Protocol):
         assert shell is not None, "effects come from its machine"
         match effect:
             case SendPacket(packet=packet):
+                if isinstance(
+                    packet, PingRespPacket
+                ):  # to the peer it means: what it sent before is on its way
+                    self._listener.receiver.flush()
                 if self._transport is not None and not self._transport.is_closing():
                     self._transport.write(encode(packet, V5))
             case ProbeTaken(size=size):

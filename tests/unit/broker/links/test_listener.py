@@ -8,7 +8,17 @@ import ssl
 from pathlib import Path
 
 import pytest
-from mqtt5 import ConnAckPacket, ConnectPacket, DisconnectPacket, PublishPacket, SubscribePacket, TopicFilter
+from mqtt5 import (
+    ConnAckPacket,
+    ConnectPacket,
+    DisconnectPacket,
+    Packet,
+    PingReqPacket,
+    PingRespPacket,
+    PublishPacket,
+    SubscribePacket,
+    TopicFilter,
+)
 from structlog.testing import capture_logs
 
 from tests.unit.broker.harness import DEADLINE_S, NETWORK, Door, Peer, security_of, until
@@ -26,7 +36,8 @@ from tocsin.model.versions import Levels
 from tocsin.runtime.security import credentials
 from tocsin.runtime.security.authority import Authority
 from tocsin.runtime.security.credentials import PeerTls
-from tocsin.wire.mqtt.connect import V5
+from tocsin.wire.mqtt.codec import encode
+from tocsin.wire.mqtt.connect import V5, Version
 
 
 class Heard:
@@ -40,6 +51,9 @@ class Heard:
 
     def relay_run(self, cluster: str, run: object) -> None:
         self.topics.append("run")
+
+    def flush(self) -> None:
+        """Nothing waits here."""
 
 
 async def refused(door: Door, context: ssl.SSLContext) -> bool:
@@ -67,6 +81,25 @@ async def test_messages_come_over_a_link(door: Door) -> None:
     assert door.link_listener.links == 1
     link.close()
     await until(lambda: door.link_listener.links == 0)
+
+
+async def test_a_ping_is_answered_behind_what_came_before_it(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who moves a slot takes the answer for: what I have sent is on its way to its ends."""
+    subscriber = await door.peer("s")
+    await subscriber.subscribe(TopicFilter("a/#"))
+    link = await door.link("south-1", "south")
+    waited: list[bool] = []
+
+    def answer(packet: Packet, version: Version) -> bytes:
+        waited.append(bool(door.exchange.outbox._active))
+        return encode(packet, version)
+
+    monkeypatch.setattr(link_listener, "encode", answer)
+    link.send(PublishPacket("a/x", b"1"), PingReqPacket())
+    await link.receive(PingRespPacket)
+    assert waited == [False]
 
 
 async def test_a_certificate_of_another_authority_is_no_link(door: Door, tmp_path: Path) -> None:
