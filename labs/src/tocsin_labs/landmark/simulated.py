@@ -30,6 +30,7 @@ from tocsin.core.coordination.participant.participant import Participant
 from tocsin.core.coordination.participant.signals import (
     Adopted,
     BackupsKnown,
+    ChangesRouted,
     Deposed,
     DestinationsChanged,
     InterestsChanged,
@@ -247,7 +248,7 @@ class Network:
         world.add(LEADER, lambda _disk: self.coordinator)
         world.group(COORDINATOR, (LEADER,))
         self.planner = Planner(world, holdings_of(brokers, world.chances.of("holdings")))
-        for kind in (RoutesChanged, DestinationsChanged, StandInsChanged, Orphaned, Adopted):
+        for kind in (RoutesChanged, ChangesRouted, DestinationsChanged, StandInsChanged, Orphaned, Adopted):
             world.own(kind, lambda address, effect: None)
         world.own(BackupsKnown, self._tell)
         world.own(StandIn, self._tell)
