@@ -14,7 +14,10 @@ from tocsin_labs.pubsubcoord import quota
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(600),
-    pytest.mark.skipif(quota.place() is None, reason="control groups cannot be written here"),
+    pytest.mark.skipif(
+        quota.place() is None,
+        reason="holding a process to a share of a core needs root and control groups that can be written",
+    ),
 ]
 
 

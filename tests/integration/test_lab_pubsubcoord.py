@@ -82,7 +82,9 @@ def test_topics_cost_what_is_told_and_cross_with_the_delays(tmp_path: Path) -> N
     assert "| Figure 7d, a message |" in (tmp_path / "summary.md").read_text()
 
 
-@pytest.mark.skipif(bool(places.problem()), reason="no TUN devices in network namespaces here")
+@pytest.mark.skipif(
+    bool(places.problem()), reason="network namespaces with TUN devices need root and /dev/net/tun"
+)
 async def test_brokers_in_places_of_their_own_have_the_delay_of_their_links() -> None:
     before = os.readlink(places.OWN)
     async with overlay(1, seed=1) as network:
@@ -104,7 +106,9 @@ async def test_brokers_in_places_of_their_own_have_the_delay_of_their_links() ->
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(bool(places.problem()), reason="no TUN devices in network namespaces here")
+@pytest.mark.skipif(
+    bool(places.problem()), reason="network namespaces with TUN devices need root and /dev/net/tun"
+)
 def test_a_budget_takes_the_direct_link_and_one_path_the_hub(tmp_path: Path) -> None:
     done, found = lab(tmp_path, "--quick", "--only", "deadline", "--seed", "3")
     assert done.returncode == 0, done.stderr
@@ -120,7 +124,10 @@ def test_a_budget_takes_the_direct_link_and_one_path_the_hub(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(quota.place() is None, reason="no control groups that can be written here")
+@pytest.mark.skipif(
+    quota.place() is None,
+    reason="holding a process to a share of a core needs root and control groups that can be written",
+)
 def test_hubs_are_held_to_their_share_and_added_under_load(tmp_path: Path) -> None:
     done, found = lab(tmp_path, "--quick", "--only", "hubs")
     assert done.returncode == 0, done.stderr

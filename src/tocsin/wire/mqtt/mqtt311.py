@@ -192,7 +192,7 @@ def bridge_subscribe(frame: bytes, at: int) -> Packet:
 
 def _subscribe(frame: bytes, at: int, *, bridges: bool = False) -> Packet:
     end, start = len(frame), at
-    options = bytearray(frame)
+    marked = bytearray(frame) if bridges else None
     _, at = _packet_id(frame, at, "SUBSCRIBE")
     if at == end:
         raise ProtocolViolation("a SUBSCRIBE must hold at least one topic filter")
@@ -201,9 +201,9 @@ def _subscribe(frame: bytes, at: int, *, bridges: bool = False) -> Packet:
         qos, at = read_u8(frame, at, end, "a requested QoS")
         if qos > 2:
             raise Malformed(f"the requested QoS byte is {qos:#04x}; 0, 1 and 2 are possible")
-        if bridges and not frame.startswith(_SHARE, begin + 2):  # MQTT 5 forbids it there
-            options[at - 1] |= _NO_LOCAL | _AS_PUBLISHED
-    return _as_version_5(bytes(options) if bridges else frame, start)
+        if marked is not None and not frame.startswith(_SHARE, begin + 2):  # MQTT 5 forbids it there
+            marked[at - 1] |= _NO_LOCAL | _AS_PUBLISHED
+    return _as_version_5(frame if marked is None else bytes(marked), start)
 
 
 def _suback(frame: bytes, at: int) -> SubAckPacket:
